@@ -75,7 +75,7 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	for i := range o.Stations {
-		if _, err := l.AddStation(ctx, fmt.Sprintf("st%02d", i+1), l.Hubs[i%len(l.Hubs)]); err != nil {
+		if _, err := l.AddStation(ctx, fmt.Sprintf("st%02d", i+1)); err != nil {
 			return nil, err
 		}
 	}
@@ -93,30 +93,54 @@ func (l *Lab) add(ctx context.Context, name string, network int) (*Machine, erro
 	return m, m.plugIn(ctx, n)
 }
 
-// pageOf is the address that a hub's page has.
-func pageOf(m *Machine) string { return m.Address + ":8443" }
-
+// startHubs starts the first hub, lets the others join it, and the admin. Several are a cluster.
 func (l *Lab) startHubs(ctx context.Context) error {
+	var addresses []string
 	for i := range l.Options.Hubs {
 		m, err := l.add(ctx, fmt.Sprintf("hub%d", i+1), 0)
 		if err != nil {
 			return err
 		}
+		l.Hubs, addresses = append(l.Hubs, m), append(addresses, m.Address)
+	}
+	for i, m := range l.Hubs {
 		m.argv = []string{"hub", "--name=" + m.Address}
-		l.Hubs = append(l.Hubs, m)
+		if len(l.Hubs) > 1 {
+			m.argv = append(m.argv, "--cluster="+strings.Join(addresses, ","))
+		}
+		if i > 0 {
+			if err := join(ctx, l.Hubs[0], m, "hub", m.Address); err != nil {
+				return err
+			}
+		}
+		if err := m.Start(); err != nil {
+			return err
+		}
+		if i == 0 && len(l.Hubs) > 1 {
+			if _, err := m.waitForWords(ctx, "slipway hub invite hub "); err != nil {
+				return err
+			}
+		}
 	}
-	first := l.Hubs[0]
-	if err := first.Start(); err != nil {
-		return err
+	words, err := l.Hubs[0].waitForWords(ctx, "slipway join ")
+	if err == nil {
+		_, err = l.desk.Run(ctx, "join", words[0], words[1])
 	}
-	words, err := first.waitForWords(ctx, "slipway join ")
 	if err != nil {
 		return err
 	}
-	if _, err = l.desk.Run(ctx, "join", words[0], words[1]); err != nil {
+	return l.Dial(ctx)
+}
+
+// join lets a machine join as who is invited, by a line that is typed on another machine.
+func join(ctx context.Context, at, m *Machine, invite ...string) error {
+	line, err := at.Run(ctx, append([]string{"hub", "invite"}, invite...)...)
+	if err != nil {
 		return err
 	}
-	return l.Dial(ctx)
+	words := strings.Fields(line) // slipway join ADDRESS TOKEN
+	_, err = m.Run(ctx, words[1:]...)
+	return err
 }
 
 // waitForWords waits until a machine's process has printed a text, and returns the words after it.
@@ -140,7 +164,7 @@ func (l *Lab) Dial(ctx context.Context) error {
 }
 
 // AddStation makes a station with its boards, which joins by an invitation, and starts it.
-func (l *Lab) AddStation(ctx context.Context, name string, at *Machine) (*Machine, error) {
+func (l *Lab) AddStation(ctx context.Context, name string) (*Machine, error) {
 	m, err := l.add(ctx, name, 1)
 	if err != nil {
 		return nil, err
@@ -162,22 +186,11 @@ func (l *Lab) AddStation(ctx context.Context, name string, at *Machine) (*Machin
 	config := filepath.Join(l.Dir, name+".yml")
 	err = errors.Join(err, os.WriteFile(config, []byte(text.String()), 0o600))
 	if err == nil {
-		err = l.join(ctx, m, at)
+		err = join(ctx, l.desk, m, "station", name)
 	}
 	m.argv = []string{"station", config}
 	l.Stations = append(l.Stations, m)
 	return m, errors.Join(err, m.Start())
-}
-
-// join lets a station join by an invitation. Each command may meet a hub that is away.
-func (l *Lab) join(ctx context.Context, m, at *Machine) error {
-	line, err := l.desk.Run(ctx, "hub", "invite", "station", m.Name)
-	if err != nil {
-		return err
-	}
-	words := strings.Fields(line) // slipway join ADDRESS TOKEN
-	_, err = m.Run(ctx, "join", pageOf(at), words[3])
-	return err
 }
 
 // WaitForBoards waits until all stations are heard with all boards free, as after a round without a
