@@ -33,6 +33,7 @@ type Options struct {
 	Stations   int
 	Boards     int // of each station
 	Rounds     int
+	Part       string   // of the soak of hubs
 	Self       []string // the program with our commands
 }
 

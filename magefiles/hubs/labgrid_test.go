@@ -1,9 +1,8 @@
-package bench
+package hubs
 
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci/dev/lab"
-	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
@@ -21,44 +18,25 @@ import (
 //go:embed labgrid.py
 var labgridScript string
 
-// labgridRoot is a root file system with labgrid's coordinator, which is kept.
-const labgridRoot = "build/bench/labgrid"
-
-// makeLabgrid makes a Debian testing with labgrid, once. The signatures of its archive are checked, but
-// not its date, which a mirror that nobody renews is behind of.
-func makeLabgrid(ctx context.Context) error {
-	if localfile.Exists(labgridRoot) {
-		return nil
-	}
-	part := labgridRoot + ".part"
-	err := errors.Join(os.RemoveAll(part), run.Run(ctx, run.Command{Argv: []string{
-		"mmdebstrap", "--quiet", "--variant=minbase", `--aptopt=Acquire::Check-Valid-Until "false"`, "--include=labgrid-coordinator,python3-labgrid", "testing", part,
-	}}))
-	if err != nil {
-		return fmt.Errorf("make a Debian testing with labgrid, which --only=program,idle,… leaves out: %w", err)
-	}
-	return os.Rename(part, labgridRoot)
-}
-
 // labgrid measures how labgrid gives out places and takes them back, one after the other, beside jobs
 // that a hub adds and a station claims and ends. A hub syncs each to its disk, and labgrid none.
 func (b *hubBench) labgrid(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	const address = "127.0.0.1:20408"
-	coordinator := run.Prepare(ctx, run.Command{Argv: []string{"chroot", labgridRoot, "labgrid-coordinator", "-l", address}})
+	coordinator := run.Prepare(ctx, run.Command{Argv: []string{"chroot", b.Labgrid, "labgrid-coordinator", "-l", address}})
 	if err := coordinator.Start(); err != nil {
 		return err
 	}
 	defer func() { cancel(); _ = coordinator.Wait() }()
-	script := filepath.Join(labgridRoot, "measure.py")
+	script := filepath.Join(b.Labgrid, "measure.py")
 	if err := os.WriteFile(script, []byte(labgridScript), 0o600); err != nil {
 		return err
 	}
 	if err := waitForPort(ctx, address); err != nil {
 		return err
 	}
-	out, err := run.Output(ctx, run.Command{Argv: []string{"chroot", labgridRoot, "python3", "/measure.py", address}})
+	out, err := run.Output(ctx, run.Command{Argv: []string{"chroot", b.Labgrid, "python3", "/measure.py", address}})
 	if err != nil {
 		return err
 	}
@@ -69,7 +47,7 @@ func (b *hubBench) labgrid(ctx context.Context) error {
 			return fmt.Errorf("labgrid.py printed %q: %w", line, err)
 		}
 		var took time.Duration
-		err := b.withLab(ctx, 1, places, 1, func(l *lab.Lab) (err error) {
+		err := b.withLab(ctx, 1, places, 1, func(l *Lab) (err error) {
 			took, err = writeThrough(ctx, l, 1)
 			return err
 		})

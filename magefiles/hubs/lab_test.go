@@ -1,13 +1,9 @@
-// Package lab runs hubs and stations as processes of Slipway's own program, on boards that are
-// simulated, for soaks and benchmarks. All of it lives in a pid namespace, and ends with that.
-package lab
+package hubs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,11 +20,11 @@ import (
 // Kind is the kind of the simulated boards.
 const Kind = "simulated"
 
-// Options are what a lab needs.
-type Options struct {
+// labOptions are what a lab needs.
+type labOptions struct {
 	Dir      string // an empty folder
-	Program  string // slipway with simulated boards: magefiles/simulated
-	Old      string // another program of some stations, if not ""
+	Program  string // this test program, which is slipway with simulated boards
+	Slipway  string // the program of hubs, if not "": without simulated boards
 	Hubs     int
 	Stations int
 	Boards   int // of each station
@@ -39,28 +35,16 @@ type Options struct {
 
 // Lab is a number of machines.
 type Lab struct {
-	Options
+	labOptions
 	Hubs     []*Machine
 	Stations []*Machine
 	Admin    *access.Client
 	desk     *Machine // of the admin
 }
 
-// Inside runs a line of a program in new pid, mount and network namespaces, which end with ctx or with
-// this process. It needs root.
-func Inside(ctx context.Context, w io.Writer, argv ...string) error {
-	if os.Geteuid() != 0 {
-		return errors.New("it makes network namespaces: it needs root")
-	}
-	return run.Run(ctx, run.Command{
-		Argv: append([]string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c", `ip link set lo up && exec "$@"`, "sh"}, argv...),
-		Line: func(line string) { fmt.Fprintln(w, line) },
-	})
-}
-
-// New starts all hubs and stations. It waits until the first hub knows all boards.
-func New(ctx context.Context, o Options) (*Lab, error) {
-	l := &Lab{Options: o}
+// newLab starts all hubs and stations. It waits until the first hub knows all boards.
+func newLab(ctx context.Context, o labOptions) (*Lab, error) {
+	l := &Lab{labOptions: o}
 	if o.Apart {
 		err := batch(ctx, run.Command{Argv: []string{"ip", "-batch", "-"}}, "link add br0 type bridge", "address add 10.77.255.1/16 dev br0", "link set br0 up")
 		if err != nil {
@@ -96,7 +80,7 @@ func (l *Lab) add(ctx context.Context, name string, network int) (*Machine, erro
 // startHubs starts the first hub, lets the others join it, and the admin. Several are a cluster.
 func (l *Lab) startHubs(ctx context.Context) error {
 	var addresses []string
-	for i := range l.Options.Hubs {
+	for i := range l.labOptions.Hubs {
 		m, err := l.add(ctx, fmt.Sprintf("hub%d", i+1), 0)
 		if err != nil {
 			return err
@@ -104,7 +88,7 @@ func (l *Lab) startHubs(ctx context.Context) error {
 		l.Hubs, addresses = append(l.Hubs, m), append(addresses, m.Address)
 	}
 	for i, m := range l.Hubs {
-		m.argv = []string{"hub", "--name=" + m.Address}
+		m.program, m.argv = l.Slipway, []string{"hub", "--name=" + m.Address}
 		if len(l.Hubs) > 1 {
 			m.argv = append(m.argv, "--cluster="+strings.Join(addresses, ","))
 		}
@@ -289,10 +273,4 @@ func (m *Machine) Children() (pids []int) {
 		}
 	}
 	return pids
-}
-
-// Decode reads what Inside's line was given.
-func Decode[T any](text string) (v T, err error) {
-	err = json.Unmarshal([]byte(text), &v)
-	return v, err
 }

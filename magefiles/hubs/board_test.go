@@ -1,4 +1,4 @@
-package lab
+package hubs
 
 import (
 	"encoding/json"
@@ -26,8 +26,8 @@ import (
 // maxInventoryBytes limits the inventory of one host.
 const maxInventoryBytes = 64 << 10
 
-// SimulatedBoard returns the folder of the board that a line works on, if it is a simulated one.
-func SimulatedBoard(args []string) (dir string, simulated bool) {
+// simulatedBoard returns the folder of the board that a line works on, if it is a simulated one.
+func simulatedBoard(args []string) (dir string, simulated bool) {
 	if len(args) < 4 || args[0] != "fleet" || args[1] != "smoke" {
 		return "", false
 	}
@@ -62,8 +62,8 @@ const (
 	quickName  = "quick"
 )
 
-// Work does a job on the board in a folder, and returns the exit status.
-func Work(dir string) int {
+// workOn does a job on the board in a folder, and returns the exit status.
+func workOn(dir string) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT)
 	name := strings.TrimPrefix(os.Getenv("SLIPWAY_PROGRESS"), "json:")

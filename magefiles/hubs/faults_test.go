@@ -1,4 +1,4 @@
-package soak
+package hubs
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/ci/dev/lab"
 	"slipway/ci/job"
 	"slipway/layers/run"
 )
@@ -19,19 +18,19 @@ type hubFault struct {
 	name   string
 	weight int
 	hub    bool // it is one of hubs, else of stations
-	do     func(ctx context.Context, m *lab.Machine, most time.Duration) error
+	do     func(ctx context.Context, m *Machine, most time.Duration) error
 }
 
 // hubFaults are what can happen, each as often as its weight says.
 var hubFaults = []hubFault{
 	{"station killed", 4, false, killed},
-	{"station and jobs killed", 2, false, func(ctx context.Context, m *lab.Machine, d time.Duration) error {
+	{"station and jobs killed", 2, false, func(ctx context.Context, m *Machine, d time.Duration) error {
 		m.Kill()
 		killChildren(m, len(m.Boards))
 		return killed(ctx, m, d/4)
 	}},
-	{"job killed", 4, false, func(_ context.Context, m *lab.Machine, _ time.Duration) error { killChildren(m, 1); return nil }},
-	{"station stopped", 3, false, func(ctx context.Context, m *lab.Machine, d time.Duration) error {
+	{"job killed", 4, false, func(_ context.Context, m *Machine, _ time.Duration) error { killChildren(m, 1); return nil }},
+	{"station stopped", 3, false, func(ctx context.Context, m *Machine, d time.Duration) error {
 		m.Freeze(true)
 		_ = run.Sleep(ctx, d)
 		m.Freeze(false)
@@ -40,27 +39,27 @@ var hubFaults = []hubFault{
 	{"station's link cut", 3, false, cut(true, true)},
 	{"station does not hear", 2, false, cut(true, false)},
 	{"station is not heard", 2, false, cut(false, true)},
-	{"hub killed", 3, true, func(ctx context.Context, m *lab.Machine, d time.Duration) error { return killed(ctx, m, d/4) }},
+	{"hub killed", 3, true, func(ctx context.Context, m *Machine, d time.Duration) error { return killed(ctx, m, d/4) }},
 	{"hub's link cut", 1, true, cut(true, true)},
 	{"hub does not hear", 1, true, cut(true, false)},
 	{"hub is not heard", 1, true, cut(false, true)},
 }
 
 // killed kills a machine's process, and starts it again after a time.
-func killed(ctx context.Context, m *lab.Machine, d time.Duration) error {
+func killed(ctx context.Context, m *Machine, d time.Duration) error {
 	m.Kill()
 	_ = run.Sleep(ctx, d)
 	return m.Start()
 }
 
-func killChildren(m *lab.Machine, most int) {
+func killChildren(m *Machine, most int) {
 	for _, pid := range m.Children()[:min(most, len(m.Children()))] {
 		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 	}
 }
 
-func cut(in, out bool) func(context.Context, *lab.Machine, time.Duration) error {
-	return func(ctx context.Context, m *lab.Machine, d time.Duration) error {
+func cut(in, out bool) func(context.Context, *Machine, time.Duration) error {
+	return func(ctx context.Context, m *Machine, d time.Duration) error {
 		err := m.Cut(context.WithoutCancel(ctx), in, out)
 		_ = run.Sleep(ctx, d)
 		return errors.Join(err, m.Cut(context.WithoutCancel(ctx), false, false))
@@ -107,7 +106,7 @@ func (s *soakedHub) choose() hubFault {
 	panic("the weights are added up")
 }
 
-func (s *soakedHub) take(m *lab.Machine) bool {
+func (s *soakedHub) take(m *Machine) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken[m] {
@@ -117,7 +116,7 @@ func (s *soakedHub) take(m *lab.Machine) bool {
 	return true
 }
 
-func (s *soakedHub) release(m *lab.Machine) {
+func (s *soakedHub) release(m *Machine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.broken, m)
@@ -137,7 +136,7 @@ func (s *soakedHub) fail(err error) {
 
 // stopJob stops one of the jobs that have not ended, as a person would. It may have ended meanwhile.
 func (s *soakedHub) stopJob(ctx context.Context) {
-	list, err := lab.Ask[job.Changes](ctx, s.lab, job.VerbJobList, struct{}{})
+	list, err := Ask[job.Changes](ctx, s.lab, job.VerbJobList, struct{}{})
 	if err != nil {
 		return
 	}
@@ -151,7 +150,7 @@ func (s *soakedHub) stopJob(ctx context.Context) {
 		return
 	}
 	wish := job.StopWish{ID: open[s.random.IntN(len(open))].ID, How: []job.Stop{job.Gently, job.Now}[s.random.IntN(2)]}
-	if _, err := lab.Ask[job.Change](ctx, s.lab, job.VerbJobStop, wish); err == nil {
+	if _, err := Ask[job.Change](ctx, s.lab, job.VerbJobStop, wish); err == nil {
 		s.note("job stopped by a person")
 	}
 }

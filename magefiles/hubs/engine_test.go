@@ -1,4 +1,4 @@
-package bench
+package hubs
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
-	"slipway/ci/dev/lab"
 	"slipway/ci/fleet"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
@@ -51,7 +50,7 @@ func (b *hubBench) engine(ctx context.Context) error {
 			return err
 		}
 		var through time.Duration
-		err = b.withLab(ctx, 1, workers, 1, func(l *lab.Lab) (err error) {
+		err = b.withLab(ctx, 1, workers, 1, func(l *Lab) (err error) {
 			through, err = writeThrough(ctx, l, workers)
 			return err
 		})
@@ -93,7 +92,7 @@ func (b *hubBench) writeAlone(ctx context.Context, workers int) (time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	value, err := json.Marshal(lab.Job(&lab.Machine{Name: "st01"}, "st01-b01"))
+	value, err := json.Marshal(Job(&Machine{Name: "st01"}, "st01-b01"))
 	if err != nil {
 		return 0, err
 	}
@@ -110,7 +109,7 @@ func (b *hubBench) writeAlone(ctx context.Context, workers int) (time.Duration, 
 }
 
 // writeThrough has an admin add jobs, and a station, whose program does not run, claim and end them.
-func writeThrough(ctx context.Context, l *lab.Lab, workers int) (time.Duration, error) {
+func writeThrough(ctx context.Context, l *Lab, workers int) (time.Duration, error) {
 	m := l.Stations[0]
 	m.Kill()
 	station, alive, err := standIn(ctx, m)
@@ -119,7 +118,7 @@ func writeThrough(ctx context.Context, l *lab.Lab, workers int) (time.Duration, 
 	}
 	defer station.Close()
 	return inTurns(ctx, workers, func(ctx context.Context, i int) error {
-		c, err := lab.Ask[job.Change](ctx, l, job.VerbJobAdd, lab.Job(m, m.Boards[i%len(m.Boards)]))
+		c, err := Ask[job.Change](ctx, l, job.VerbJobAdd, Job(m, m.Boards[i%len(m.Boards)]))
 		if err != nil {
 			return err
 		}
@@ -134,7 +133,7 @@ func writeThrough(ctx context.Context, l *lab.Lab, workers int) (time.Duration, 
 }
 
 // standIn connects as a station whose program was killed, as its next run.
-func standIn(ctx context.Context, m *lab.Machine) (*access.Client, job.Alive, error) {
+func standIn(ctx context.Context, m *Machine) (*access.Client, job.Alive, error) {
 	var record struct {
 		Place string
 		Epoch int64
@@ -163,7 +162,7 @@ func standIn(ctx context.Context, m *lab.Machine) (*access.Client, job.Alive, er
 // hub for.
 func (b *hubBench) hand(ctx context.Context) error {
 	const stations, boards, parallel = 5, 100, 4
-	return b.withLab(ctx, stations, boards, parallel, func(l *lab.Lab) error {
+	return b.withLab(ctx, stations, boards, parallel, func(l *Lab) error {
 		with, err := rollOut(ctx, l)
 		if err != nil {
 			return err
@@ -180,7 +179,7 @@ func (b *hubBench) hand(ctx context.Context) error {
 }
 
 // runByHand does a job on each board, in folders as stations make them.
-func (b *hubBench) runByHand(ctx context.Context, l *lab.Lab, parallel int) (time.Duration, error) {
+func (b *hubBench) runByHand(ctx context.Context, l *Lab, parallel int) (time.Duration, error) {
 	var group sync.WaitGroup
 	errs, free := make([]error, len(l.Stations)*l.Boards), make(chan struct{}, parallel)
 	began := time.Now()
@@ -190,14 +189,14 @@ func (b *hubBench) runByHand(ctx context.Context, l *lab.Lab, parallel int) (tim
 		free <- struct{}{}
 		group.Go(func() {
 			defer func() { <-free }()
-			errs[i] = b.runOne(ctx, l, lab.Job(m, name))
+			errs[i] = b.runOne(ctx, l, Job(m, name))
 		})
 	}
 	group.Wait()
 	return time.Since(began), errors.Join(errs...)
 }
 
-func (b *hubBench) runOne(ctx context.Context, l *lab.Lab, j job.Job) error {
+func (b *hubBench) runOne(ctx context.Context, l *Lab, j job.Job) error {
 	j.Claim = &job.Claim{Instance: "hand", Attempt: 1}
 	host := map[string]any{j.Name: map[string]string{"ansible_host": filepath.Dir(l.BoardFile(j.Name))}}
 	inventory, err := json.Marshal(map[string]any{"all": map[string]any{"hosts": host}})
@@ -208,7 +207,7 @@ func (b *hubBench) runOne(ctx context.Context, l *lab.Lab, j job.Job) error {
 	if err := f.Begin(job.Order{Job: j, How: job.How{Inventory: string(inventory)}}); err != nil {
 		return err
 	}
-	if err := run.Run(ctx, run.Command{Argv: []string{b.Program, "job", "exec", string(f)}}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: []string{b.program, "job", "exec", string(f)}}); err != nil {
 		return err
 	}
 	r, err := f.Result()

@@ -1,7 +1,8 @@
-package lab
+package hubs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,9 +32,10 @@ type Machine struct {
 	Env     []string // of its process
 	Boards  []string // of a station: their names
 
-	lab    *Lab
-	argv   []string // of its process, after the program
-	holder *exec.Cmd
+	lab     *Lab
+	program string   // of its process, if not the lab's
+	argv    []string // after the program
+	holder  *exec.Cmd
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -67,7 +69,7 @@ func (m *Machine) Start() error {
 	defer log.Close()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	cmd := run.Prepare(context.Background(), m.command(append([]string{m.lab.Program}, m.argv...)...))
+	cmd := run.Prepare(context.Background(), m.command(append([]string{cmp.Or(m.program, m.lab.Program)}, m.argv...)...))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a thread that started it may end before it
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
