@@ -13,6 +13,7 @@ import (
 	"slipway/ci/hub/access"
 	"slipway/ci/hub/books"
 	"slipway/ci/job"
+	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
@@ -27,9 +28,10 @@ type labOptions struct {
 	Slipway  string // the program of hubs, if not "": without simulated boards
 	Hubs     int
 	Stations int
-	Boards   int // of each station
-	Parallel int // jobs of each station at once
-	Quick    bool
+	Boards   int  // of each station
+	Parallel int  // jobs of each station at once
+	Quick    bool // the boards take no time
+	SSH      bool // the boards are servers of OpenSSH
 	Apart    bool // each machine has a network namespace, on a bridge; else all are on loopback
 }
 
@@ -40,6 +42,7 @@ type Lab struct {
 	Stations []*Machine
 	Admin    *access.Client
 	desk     *Machine // of the admin
+	env      []string // of all
 }
 
 // newLab starts all hubs and stations. It waits until the first hub knows all boards.
@@ -52,7 +55,10 @@ func newLab(ctx context.Context, o labOptions) (*Lab, error) {
 		}
 	}
 	l.desk = &Machine{Name: "desk", Dir: filepath.Join(o.Dir, "desk"), lab: l}
-	if err := os.Setenv("XDG_STATE_HOME", l.desk.Dir); err != nil { // for the admin's identity
+	if l.SSH {
+		l.env = []string{images.BoardsVariable + "=" + filepath.Join(l.desk.Dir, "boards")}
+	}
+	if err := errors.Join(os.Mkdir(l.desk.Dir, 0o755), os.Setenv("XDG_STATE_HOME", l.desk.Dir)); err != nil { // for the admin's identity
 		return nil, err
 	}
 	if err := l.startHubs(ctx); err != nil {
@@ -69,8 +75,8 @@ func newLab(ctx context.Context, o labOptions) (*Lab, error) {
 // add makes a machine, with a network namespace perhaps.
 func (l *Lab) add(ctx context.Context, name string, network int) (*Machine, error) {
 	m := &Machine{Name: name, Address: "127.0.0.1", Dir: filepath.Join(l.Dir, name), lab: l}
-	if !l.Apart {
-		return m, nil
+	if err := os.Mkdir(m.Dir, 0o755); err != nil || !l.Apart {
+		return m, err
 	}
 	n := network<<8 + len(l.Hubs) + len(l.Stations) + 1
 	m.Address = fmt.Sprintf("10.77.%d.%d", n>>8, n&0xff)
@@ -154,7 +160,10 @@ func (l *Lab) AddStation(ctx context.Context, name string) (*Machine, error) {
 		return nil, err
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "parallel: %d\nboards:\n", l.Parallel)
+	fmt.Fprintf(&text, "parallel: %d\n", l.Parallel)
+	if !l.SSH {
+		text.WriteString("boards:\n")
+	}
 	for i := range l.Boards {
 		board := fmt.Sprintf("%s-b%02d", name, i+1)
 		dir := filepath.Join(l.Dir, "boards", board)
@@ -165,7 +174,16 @@ func (l *Lab) AddStation(ctx context.Context, name string) (*Machine, error) {
 			err = os.WriteFile(filepath.Join(dir, quickName), nil, 0o600)
 		}
 		m.Boards = append(m.Boards, board)
-		fmt.Fprintf(&text, "  %s: {board: %s, host: %q}\n", board, Kind, dir)
+		if !l.SSH {
+			fmt.Fprintf(&text, "  %s: {board: %s, host: %q}\n", board, Kind, dir)
+		}
+	}
+	if l.SSH {
+		inventory, err := l.startServers(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&text, "inventory: %s\n", inventory)
 	}
 	config := filepath.Join(l.Dir, name+".yml")
 	err = errors.Join(err, os.WriteFile(config, []byte(text.String()), 0o600))
@@ -225,6 +243,9 @@ func (l *Lab) KeepBooks(ctx context.Context) ([]job.Change, error) {
 		return nil, err
 	}
 	files := map[string][]books.Event{}
+	if l.SSH {
+		return list.Jobs, l.checkServers(list.Jobs)
+	}
 	for _, m := range l.Stations {
 		for _, name := range m.Boards {
 			if files[name], err = books.Read(l.BoardFile(name)); err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ func (m *Machine) command(argv ...string) run.Command {
 	if m.holder != nil {
 		argv = append([]string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", m.holder.Process.Pid), "--"}, argv...)
 	}
-	return run.Command{Argv: argv, Env: append([]string{"XDG_STATE_HOME=" + m.Dir}, m.Env...)}
+	return run.Command{Argv: argv, Dir: m.Dir, Env: slices.Concat([]string{"XDG_STATE_HOME=" + m.Dir}, m.lab.env, m.Env)}
 }
 
 // Run runs a line of the program on the machine, and returns what it prints.

@@ -48,14 +48,23 @@ func soakHubs(ctx context.Context, w io.Writer, options []byte) error {
 		labOptions: labOptions{Dir: asked.Dir, Program: program, Hubs: asked.Hubs, Stations: asked.Stations, Boards: asked.Boards, Parallel: 4, Apart: true},
 		Rounds:     asked.Rounds, Seed: asked.Seed, FaultsFor: 4 * time.Minute, Every: 2 * time.Second, Longest: time.Minute, Endless: 20 * time.Minute,
 	}
-	if asked.Part == "short" {
+	switch asked.Part {
+	case "ssh":
+		o.SSH, o.FaultsFor, o.Longest = true, time.Minute, 20*time.Second
+	case "short":
 		o.FaultsFor, o.Every, o.Longest, o.Endless = 6*time.Second, time.Second/2, 2*time.Second, 5*time.Minute
 	}
 	fmt.Fprintf(w, "seed %d\n", o.Seed)
-	s := &soakedHub{soakOptions: o, w: w, random: rand.New(rand.NewPCG(o.Seed, 0)), broken: map[*Machine]bool{}}
+	s := &soakedHub{soakOptions: o, w: w, random: rand.New(rand.NewPCG(o.Seed, 0)), broken: map[*Machine]bool{}, kind: Kind}
 	began := time.Now()
 	if s.lab, err = newLab(ctx, o.labOptions); err != nil {
 		return err
+	}
+	if o.SSH {
+		s.kind = sshKind
+		if s.artifact, err = s.lab.makeProject(ctx); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(w, "%d hubs, %d stations, %d boards are up after %v\n", o.Hubs, o.Stations, o.Stations*o.Boards, time.Since(began).Round(time.Second/10))
 	for round := range o.Rounds {
@@ -68,9 +77,11 @@ func soakHubs(ctx context.Context, w io.Writer, options []byte) error {
 
 type soakedHub struct {
 	soakOptions
-	w      io.Writer
-	random *rand.Rand
-	lab    *Lab
+	w        io.Writer
+	random   *rand.Rand
+	lab      *Lab
+	kind     string // of the boards
+	artifact string
 
 	mu     sync.Mutex
 	broken map[*Machine]bool // a fault has it
@@ -120,7 +131,7 @@ func counts[K ~string](all map[K]int) string {
 // addRollout adds a rollout, again if the hub's answer is lost.
 func (s *soakedHub) addRollout(ctx context.Context) (id string, err error) {
 	r := job.Rollout{
-		ID: job.NewID(), Board: Kind, Steps: []job.Step{{Do: job.Smoke}}, Waves: []int{10, 50}, LimitMS: time.Hour.Milliseconds(), PatienceMS: time.Hour.Milliseconds(),
+		ID: job.NewID(), Board: s.kind, Artifact: s.artifact, Steps: []job.Step{{Do: job.Smoke}}, Waves: []int{10, 50}, LimitMS: time.Hour.Milliseconds(), PatienceMS: time.Hour.Milliseconds(),
 		Gate: fleet.Gate{Canary: 2, StopAfter: s.Stations * s.Boards, Retries: 1},
 	}
 	for {
