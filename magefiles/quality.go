@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -128,9 +129,10 @@ go tool mage soak update --kills=30`
 	hubs := c.Number("hubs", 3, 1, "how many hub has; 3 if not given")
 	stations := c.Number("stations", 20, 1, "how many hub has; 20 if not given")
 	boards := c.Number("boards", 50, 1, "how many each station of hub has; 50 if not given")
+	part := c.Text("part=PART", "", "what hub does instead of rollouts with faults: "+strings.Join(soak.HubParts, ", "))
 	cards := c.Number("cards", 200, 1, "how many a flashing place writes; 200 if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Cards: *cards, Hubs: *hubs, Stations: *stations, Boards: *boards, Rounds: *rounds}
+		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Cards: *cards, Hubs: *hubs, Stations: *stations, Boards: *boards, Rounds: *rounds, Part: *part}
 		return soak.Run(ctx, os.Stdout, words[0], options)
 	})
 	return c

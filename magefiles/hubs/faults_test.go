@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ type hubFault struct {
 	hub    bool // it is one of hubs, else of stations
 	do     func(ctx context.Context, m *Machine, most time.Duration) error
 }
+
+const twoHubs = "two hubs killed"
 
 // hubFaults are what can happen, each as often as its weight says.
 var hubFaults = []hubFault{
@@ -39,6 +42,7 @@ var hubFaults = []hubFault{
 	{"station's link cut", 3, false, cut(true, true)},
 	{"station does not hear", 2, false, cut(true, false)},
 	{"station is not heard", 2, false, cut(false, true)},
+	{twoHubs, 2, true, func(ctx context.Context, m *Machine, d time.Duration) error { return killed(ctx, m, d/4) }},
 	{"hub killed", 3, true, func(ctx context.Context, m *Machine, d time.Duration) error { return killed(ctx, m, d/4) }},
 	{"hub's link cut", 1, true, cut(true, true)},
 	{"hub does not hear", 1, true, cut(true, false)},
@@ -78,17 +82,23 @@ func (s *soakedHub) disturb(ctx context.Context, group *sync.WaitGroup) {
 		if f.hub {
 			machines = s.lab.Hubs
 		}
-		m, d := machines[s.random.IntN(len(machines))], time.Second+time.Duration(s.random.Int64N(int64(s.Longest)))
-		if !s.take(m) {
+		n, d := s.random.IntN(len(machines)), time.Duration(s.random.Int64N(int64(s.Longest)))
+		hit := []*Machine{machines[n]}
+		if f.name == twoHubs { // of three, the last one is alone then
+			hit = append(hit, machines[(n+1)%len(machines)])
+		}
+		if !s.take(hit) {
 			continue
 		}
 		s.note(f.name)
-		group.Go(func() {
-			if err := f.do(ctx, m, d); err != nil {
-				s.fail(fmt.Errorf("%s, %s: %w", m.Name, f.name, err))
-			}
-			s.release(m)
-		})
+		for _, m := range hit {
+			group.Go(func() {
+				if err := f.do(ctx, m, d); err != nil {
+					s.fail(fmt.Errorf("%s, %s: %w", m.Name, f.name, err))
+				}
+				s.release(m)
+			})
+		}
 	}
 }
 
@@ -106,13 +116,16 @@ func (s *soakedHub) choose() hubFault {
 	panic("the weights are added up")
 }
 
-func (s *soakedHub) take(m *Machine) bool {
+// take marks machines, unless one of them has a fault, or is named twice.
+func (s *soakedHub) take(all []*Machine) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken[m] {
+	if slices.ContainsFunc(all, func(m *Machine) bool { return s.broken[m] }) || len(all) == 2 && all[0] == all[1] {
 		return false
 	}
-	s.broken[m] = true
+	for _, m := range all {
+		s.broken[m] = true
+	}
 	return true
 }
 

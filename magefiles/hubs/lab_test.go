@@ -23,16 +23,18 @@ const Kind = "simulated"
 
 // labOptions are what a lab needs.
 type labOptions struct {
-	Dir      string // an empty folder
-	Program  string // this test program, which is slipway with simulated boards
-	Slipway  string // the program of hubs, if not "": without simulated boards
-	Hubs     int
-	Stations int
-	Boards   int  // of each station
-	Parallel int  // jobs of each station at once
-	Quick    bool // the boards take no time
-	SSH      bool // the boards are servers of OpenSSH
-	Apart    bool // each machine has a network namespace, on a bridge; else all are on loopback
+	Dir                string // an empty folder
+	Program            string // this test program, which is slipway with simulated boards
+	Slipway            string // the program of hubs, if not "": without simulated boards
+	Hubs               int
+	OfHubs, OfStations []string // variables of their processes
+	StationProgram     string   // if not ""
+	Stations           int
+	Boards             int  // of each station
+	Parallel           int  // jobs of each station at once
+	Quick              bool // the boards take no time
+	SSH                bool // the boards are servers of OpenSSH
+	Apart              bool // each machine has a network namespace, on a bridge; else all are on loopback
 }
 
 // Lab is a number of machines.
@@ -94,7 +96,7 @@ func (l *Lab) startHubs(ctx context.Context) error {
 		l.Hubs, addresses = append(l.Hubs, m), append(addresses, m.Address)
 	}
 	for i, m := range l.Hubs {
-		m.program, m.argv = l.Slipway, []string{"hub", "--name=" + m.Address}
+		m.program, m.Env, m.argv = l.Slipway, l.OfHubs, []string{"hub", "--name=" + m.Address}
 		if len(l.Hubs) > 1 {
 			m.argv = append(m.argv, "--cluster="+strings.Join(addresses, ","))
 		}
@@ -190,7 +192,7 @@ func (l *Lab) AddStation(ctx context.Context, name string) (*Machine, error) {
 	if err == nil {
 		err = join(ctx, l.desk, m, "station", name)
 	}
-	m.argv = []string{"station", config}
+	m.program, m.Env, m.argv = l.StationProgram, l.OfStations, []string{"station", config}
 	l.Stations = append(l.Stations, m)
 	return m, errors.Join(err, m.Start())
 }

@@ -113,15 +113,15 @@ func (m *Machine) CPU() time.Duration {
 	return time.Duration(user+system) * time.Second / 100 // USER_HZ
 }
 
-// MemoryBytes returns the resident memory of the machine's process.
-func (m *Machine) MemoryBytes() int64 {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", m.PID()))
-	fields := strings.Fields(string(data))
-	if len(fields) < 2 {
-		return 0 // it has ended
-	}
-	pages, _ := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize())
+// MemoryBytes returns the resident memory of the machine's process, and PeakBytes the most that it was.
+func (m *Machine) MemoryBytes() int64 { return m.status("VmRSS:") }
+func (m *Machine) PeakBytes() int64   { return m.status("VmHWM:") }
+
+func (m *Machine) status(field string) (kib int64) {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.PID()))
+	_, after, _ := strings.Cut(string(data), field)
+	_, _ = fmt.Sscan(after, &kib) // 0 if it has ended
+	return kib << 10
 }
 
 // Kill kills the machine's process, and waits for its end.

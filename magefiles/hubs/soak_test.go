@@ -51,28 +51,49 @@ func soakHubs(ctx context.Context, w io.Writer, options []byte) error {
 	switch asked.Part {
 	case "ssh":
 		o.SSH, o.FaultsFor, o.Longest = true, time.Minute, 20*time.Second
-	case "short":
+	case "short", "jobs":
 		o.FaultsFor, o.Every, o.Longest, o.Endless = 6*time.Second, time.Second/2, 2*time.Second, 5*time.Minute
+	case "clocks":
+		o.FaultsFor, o.OfHubs, o.OfStations = 0, setClocks(hubClock), setClocks(stationClock)
 	}
 	fmt.Fprintf(w, "seed %d\n", o.Seed)
 	s := &soakedHub{soakOptions: o, w: w, random: rand.New(rand.NewPCG(o.Seed, 0)), broken: map[*Machine]bool{}, kind: Kind}
-	began := time.Now()
-	if s.lab, err = newLab(ctx, o.labOptions); err != nil {
+	if asked.Part == "upgrade" {
+		return s.upgrade(ctx, asked.Old)
+	}
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
-	if o.SSH {
-		s.kind = sshKind
-		if s.artifact, err = s.lab.makeProject(ctx); err != nil {
-			return err
-		}
+	switch asked.Part {
+	case "jobs":
+		return s.doJobs(ctx)
+	case "slow":
+		return s.beSlow(ctx)
+	case "clocks":
+		return s.checkClocks(ctx)
 	}
-	fmt.Fprintf(w, "%d hubs, %d stations, %d boards are up after %v\n", o.Hubs, o.Stations, o.Stations*o.Boards, time.Since(began).Round(time.Second/10))
 	for round := range o.Rounds {
 		if err := s.round(ctx); err != nil {
 			return fmt.Errorf("round %d: %w", round+1, err)
 		}
 	}
 	return nil
+}
+
+// begin starts the lab.
+func (s *soakedHub) begin(ctx context.Context) (err error) {
+	began := time.Now()
+	if s.lab, err = newLab(ctx, s.labOptions); err != nil {
+		return err
+	}
+	if s.SSH {
+		s.kind = sshKind
+		if s.artifact, err = s.lab.makeProject(ctx); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(s.w, "%d hubs, %d stations, %d boards are up after %v\n", s.Hubs, s.Stations, s.Stations*s.Boards, time.Since(began).Round(time.Second/10))
+	return err
 }
 
 type soakedHub struct {
