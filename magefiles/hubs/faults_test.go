@@ -28,11 +28,15 @@ const twoHubs = "two hubs killed"
 var hubFaults = []hubFault{
 	{"station killed", 4, false, killed},
 	{"station and jobs killed", 2, false, func(ctx context.Context, m *Machine, d time.Duration) error {
+		pids := awaitChildren(ctx, m)
 		m.Kill()
-		killChildren(m, len(m.Boards))
+		kill(pids)
 		return killed(ctx, m, d/4)
 	}},
-	{"job killed", 4, false, func(_ context.Context, m *Machine, _ time.Duration) error { killChildren(m, 1); return nil }},
+	{"job killed", 4, false, func(ctx context.Context, m *Machine, _ time.Duration) error {
+		kill(awaitChildren(ctx, m))
+		return nil
+	}},
 	{"station stopped", 3, false, func(ctx context.Context, m *Machine, d time.Duration) error {
 		m.Freeze(true)
 		_ = run.Sleep(ctx, d)
@@ -56,8 +60,14 @@ func killed(ctx context.Context, m *Machine, d time.Duration) error {
 	return m.Start()
 }
 
-func killChildren(m *Machine, most int) {
-	for _, pid := range m.Children()[:min(most, len(m.Children()))] {
+// awaitChildren returns the processes of a station's jobs, once there is one.
+func awaitChildren(ctx context.Context, m *Machine) (pids []int) {
+	_ = until(ctx, func() bool { pids = m.Children(); return len(pids) > 0 })
+	return pids
+}
+
+func kill(pids []int) {
+	for _, pid := range pids {
 		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 	}
 }
@@ -88,6 +98,7 @@ func (s *soakedHub) disturb(ctx context.Context, group *sync.WaitGroup) {
 			hit = append(hit, machines[(n+1)%len(machines)])
 		}
 		if !s.take(hit) {
+			s.next = append(s.next, f)
 			continue
 		}
 		s.note(f.name)
@@ -102,18 +113,21 @@ func (s *soakedHub) disturb(ctx context.Context, group *sync.WaitGroup) {
 	}
 }
 
-func (s *soakedHub) choose() hubFault {
-	sum := 0
-	for _, f := range hubFaults {
-		sum += f.weight
-	}
-	n := s.random.IntN(sum)
-	for _, f := range hubFaults {
-		if n -= f.weight; n < 0 {
-			return f
+// choose returns the next fault: first each once, in a random order, then as often as the weights say.
+func (s *soakedHub) choose() (f hubFault) {
+	if len(s.next) == 0 {
+		for _, f := range hubFaults {
+			n := 1
+			if s.begun {
+				n = f.weight
+			}
+			s.next = append(s.next, slices.Repeat([]hubFault{f}, n)...)
 		}
+		s.random.Shuffle(len(s.next), func(i, j int) { s.next[i], s.next[j] = s.next[j], s.next[i] })
+		s.begun = true
 	}
-	panic("the weights are added up")
+	f, s.next = s.next[0], s.next[1:]
+	return f
 }
 
 // take marks machines, unless one of them has a fault, or is named twice.

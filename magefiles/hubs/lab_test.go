@@ -287,11 +287,11 @@ func (l *Lab) Close() {
 // Jobs returns the folder of a station's jobs.
 func (m *Machine) Jobs() string { return filepath.Join(m.Dir, "slipway", "station", m.Name, "jobs") }
 
-// Children returns the processes of a station's jobs.
+// Children returns the processes of a station's jobs whose boards are at work.
 func (m *Machine) Children() (pids []int) {
 	folders, _ := job.Folders(m.Jobs()) // none yet
 	for _, f := range folders {
-		if state, pid, err := f.State(); err == nil && state == job.Held {
+		if state, pid, err := f.State(); err == nil && state == job.Held && localfile.Exists(f.Progress()) {
 			pids = append(pids, pid)
 		}
 	}

@@ -52,7 +52,7 @@ func soakHubs(ctx context.Context, w io.Writer, options []byte) error {
 	case "ssh":
 		o.SSH, o.FaultsFor, o.Longest = true, time.Minute, 20*time.Second
 	case "short", "jobs":
-		o.FaultsFor, o.Every, o.Longest, o.Endless = 6*time.Second, time.Second/2, 2*time.Second, 5*time.Minute
+		o.FaultsFor, o.Every, o.Longest, o.Endless = 8*time.Second, time.Second/3, 2*time.Second, 5*time.Minute
 	case "clocks":
 		o.FaultsFor, o.OfHubs, o.OfStations = 0, setClocks(hubClock), setClocks(stationClock)
 	}
@@ -103,6 +103,9 @@ type soakedHub struct {
 	lab      *Lab
 	kind     string // of the boards
 	artifact string
+
+	next  []hubFault
+	begun bool
 
 	mu     sync.Mutex
 	broken map[*Machine]bool // a fault has it
