@@ -80,7 +80,7 @@ func benchCommand() *commands.Command {
 	c.OneOf(bench.Areas())
 	c.Long = `The last line holds the ratios as name=value.
 
-flash, hook, layers and place need root. flash takes half an hour and an idle machine.
+flash, hook, hub, layers and place need root. flash takes half an hour and an idle machine.
 --rounds, --only and --mib make a part of it.
 
 store needs oras. It pushes 1 GiB and pulls it, and counts the bytes.`
@@ -89,7 +89,7 @@ go tool mage bench flash --rounds=1 --mib=256 --only=raw
 go tool mage bench deploy --only="plain (ours|scp)"
 git worktree add ../earlier HEAD~20
 go tool mage bench hook --before=../earlier`
-	rounds := c.Number("rounds", 0, 1, "how often each is measured; 5 if not given, 30 for hook, 3 for layers, place and store")
+	rounds := c.Number("rounds", 0, 1, "how often each is measured; 5 if not given, 30 for hook, 200 jobs for hub, 3 for layers, place and store")
 	only := c.Text("only=PATTERN", "", "only what matches this pattern")
 	mib := c.Number("mib", 0, 1, "the size of the image of flash and place, the file of deploy or the artifact of store")
 	before := c.Text("before=FOLDER", "", "measure an earlier commit too, of which FOLDER is a checkout: deploy, flash, hook, layers")
@@ -110,6 +110,7 @@ may be left of them.
 
 hub, which needs root, does a rollout over simulated boards of many stations, each in a network
 namespace. It kills hubs, stations and jobs, and cuts links. Then boards, hubs and audit must agree.
+ci/dev/README.md explains its parts.
 
 place has a flashing place in a virtual machine write cards. QEMU plugs them in and out. Some have
 faults. The place is killed, and the machine's power is cut once.
@@ -119,7 +120,8 @@ meanwhile. An update takes minutes there.`
 	c.Example = `go tool mage soak layers
 go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
-go tool mage soak hub --hubs=1 --rounds=3 --seed=7
+go tool mage soak hub --rounds=3 --seed=7
+go tool mage soak hub --part=slow --hubs=1 --stations=2 --boards=3
 go tool mage soak place --cards=200
 go tool mage soak update --kills=30`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")

@@ -74,9 +74,7 @@ func (b *hubBench) withLab(ctx context.Context, stations, boards, parallel int, 
 	if err != nil {
 		return err
 	}
-	err = work(l)
-	l.Close()
-	return errors.Join(err, os.RemoveAll(dir))
+	return errors.Join(work(l), l.Close(), os.RemoveAll(dir))
 }
 
 // size measures the program of users, which has the hub in it.

@@ -276,12 +276,18 @@ func (l *Lab) RunJob(ctx context.Context, m *Machine, name string) (job.Job, err
 	return j, errors.Join(err, access.Err(j))
 }
 
-// Close ends all processes but those of jobs, which end soon.
-func (l *Lab) Close() {
-	_ = l.Admin.Close()
+// Close ends all processes but those of jobs, which end soon, and removes the network.
+func (l *Lab) Close() error {
+	err := l.Admin.Close()
+	remove := []string{}
 	for _, m := range slices.Concat(l.Stations, l.Hubs) {
 		m.Kill()
+		remove = append(remove, "link delete "+m.outside)
 	}
+	if l.Apart {
+		err = errors.Join(err, batch(context.Background(), run.Command{Argv: []string{"ip", "-batch", "-"}}, append(remove, "link delete br0")...))
+	}
+	return err
 }
 
 // Jobs returns the folder of a station's jobs.

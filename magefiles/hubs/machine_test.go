@@ -34,9 +34,10 @@ type Machine struct {
 	Boards  []string // of a station: their names
 
 	lab     *Lab
-	program string   // of its process, if not the lab's
-	argv    []string // after the program
-	holder  *exec.Cmd
+	program string    // of its process, if not the lab's
+	argv    []string  // after the program
+	holder  *exec.Cmd // lives in its network namespace
+	outside string    // the end of its link
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -190,11 +191,11 @@ func (m *Machine) plugIn(ctx context.Context, n int) error {
 	if err := m.holder.Start(); err != nil {
 		return err
 	}
-	outside := fmt.Sprintf("ve%d", n)
+	m.outside = fmt.Sprintf("ve%d", n)
 	return errors.Join(
 		batch(ctx, run.Command{Argv: []string{"ip", "-batch", "-"}},
-			fmt.Sprintf("link add %s type veth peer name eth0 netns %d", outside, m.holder.Process.Pid),
-			"link set "+outside+" master br0 up"),
+			fmt.Sprintf("link add %s type veth peer name eth0 netns %d", m.outside, m.holder.Process.Pid),
+			"link set "+m.outside+" master br0 up"),
 		batch(ctx, m.command("ip", "-batch", "-"), "address add "+m.Address+"/16 dev eth0", "link set eth0 up", "link set lo up"))
 }
 

@@ -227,7 +227,9 @@ func (s *soakedHub) upgrade(ctx context.Context, old string) error {
 			return fmt.Errorf("%s: %w", way.what, err)
 		}
 		fmt.Fprintf(s.w, "%s: all jobs ended\n", way.what)
-		s.lab.Close()
+		if err := s.lab.Close(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
