@@ -97,7 +97,7 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 	if ctx.Err() != nil { // a check that was cut off is no finding
 		return fmt.Errorf("doctor %s was stopped: %w", spec.Board, context.Cause(ctx))
 	}
-	stopped, err := writeFindings(w, findings, opt.JSON)
+	stopped, err := Write(w, findings, opt.JSON)
 	if err == nil && stopped > 0 {
 		err = fmt.Errorf("%w for %s: the build would stop at %d of the findings\nnext: doctor %s  # after the lines below each STOP", errNotReady, spec.Board, stopped, plaintext.Quote(spec.TypedName()))
 	}
@@ -138,7 +138,7 @@ func Conf(w io.Writer, file, branch string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	stopped, err := writeFindings(w, lintFindings(found, withoutCheckouts), asJSON)
+	stopped, err := Write(w, lintFindings(found, withoutCheckouts), asJSON)
 	if err == nil && stopped > 0 {
 		err = fmt.Errorf("%s: bitbake on %s would stop at %d of the findings", file, branch, stopped)
 	}
@@ -162,8 +162,8 @@ func runChecks(ctx context.Context, p boardBuild, looks []check) []Finding {
 	return slices.Concat(found...)
 }
 
-// writeFindings writes the findings as text or JSON, and returns how many would stop the build.
-func writeFindings(w io.Writer, findings []Finding, asJSON bool) (stopped int, err error) {
+// Write writes the findings as text or JSON, and returns how many would stop the build.
+func Write(w io.Writer, findings []Finding, asJSON bool) (stopped int, err error) {
 	for _, f := range findings {
 		if f.State == Stops {
 			stopped++

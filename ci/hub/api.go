@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"slipway/ci/job"
 	"slipway/layers/bus"
@@ -129,7 +131,7 @@ func (h *Hub) answer(ctx context.Context, m *nats.Msg) {
 	answer, err := h.Call(ctx, role, who, parts[3], m.Data)
 	if err != nil {
 		text, next, _ := strings.Cut(err.Error(), "\nnext: ")
-		away := errors.Is(err, errNoMajority) || errors.Is(err, context.DeadlineExceeded)
+		away := errors.Is(err, errNoMajority) || bus.IsUnsure(err)
 		answer = bus.Refusal{Text: plaintext.Printable(text), Conflict: errors.Is(err, bus.ErrConflict), Away: away, Next: next}
 	}
 	respond(m, answer)
@@ -221,7 +223,10 @@ func (h *Hub) audit(ctx context.Context, r Record) error {
 	if err != nil {
 		return err
 	}
-	_, err = h.js.Publish(ctx, "audit."+bus.Token(r.Who), data)
+	id := jetstream.WithMsgID(rand.Text()) // the engine drops a second one of an attempt that it kept
+	_, err = bus.Agree(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return h.js.Publish(ctx, "audit."+bus.Token(r.Who), data, id)
+	})
 	return err
 }
 

@@ -54,11 +54,8 @@ func OpenAuthority(dir string, names []string) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	ca, err := tls.X509KeyPair(data, data)
+	ca, err := tls.X509KeyPair(data, data) // it parses Leaf, too
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if ca.Leaf, err = x509.ParseCertificate(ca.Certificate[0]); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Certificate[0]})

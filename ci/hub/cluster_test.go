@@ -219,11 +219,11 @@ func checkLossOfTwo(t *testing.T, hubs [3]*hubtest.Hub, admins [3]*access.Client
 	hubs[1].Kill()
 	lost := wish
 	lost.ID = job.NewID()
-	var err error
-	waitFor(t, "the refusal", func() bool {
-		_, err = access.Ask[job.Change](t.Context(), admins[2], job.VerbJobAdd, lost)
-		return err == nil || strings.Contains(err.Error(), "majority")
+	waitFor(t, "hub 2 to miss the others", func() bool { // a request before that may be done later
+		_, err := access.Ask[job.StationList](t.Context(), admins[2], job.VerbStationList, struct{}{})
+		return err != nil && strings.Contains(err.Error(), "majority")
 	})
+	_, err := access.Ask[job.Change](t.Context(), admins[2], job.VerbJobAdd, lost)
 	if want := "this hub does not reach a majority of the hubs, and answers once it does"; err == nil || err.Error() != want || !errors.Is(err, bus.ErrAway) {
 		t.Errorf("a job for one hub of three: %v; want %s", err, want)
 	}
@@ -250,14 +250,23 @@ func checkOrder(t *testing.T, hubs [3]*hubtest.Hub, admins [3]*access.Client) {
 	for _, h := range hubs {
 		h.Kill()
 	}
-	for _, i := range []int{2, 0} {
-		hubs[i].Start()
-	}
+	hubs[2].Start()
+	waitForText(t, hubs[2], "waiting for "+hubs[0].Name+" or "+hubs[1].Name+": 1 of 3 hubs")
+	hubs[0].Start()
 	hubs[2].Ready()
 	hubs[0].Ready()
 	if after := ask[job.People](t, admins[2], job.VerbPeople, struct{}{}); len(after.People) != len(before.People) {
 		t.Errorf("after the restart there are %+v; want %+v", after, before)
 	}
+}
+
+// waitForText waits until a hub has shown a text.
+func waitForText(t *testing.T, h *hubtest.Hub, text string) {
+	t.Helper()
+	waitFor(t, text, func() bool {
+		log, err := os.ReadFile(h.Log())
+		return err == nil && strings.Contains(string(log), text)
+	})
 }
 
 // A hub waits for the others, and shares its keys with those that have an invitation. It begins
@@ -266,6 +275,7 @@ func TestHubsJoin(t *testing.T) {
 	hubs := hubtest.New(t, 0)
 	hubs[0].Start()
 	hubs[0].WaitForPage()
+	waitForText(t, hubs[0], "waiting for "+hubs[1].Name+" and "+hubs[2].Name+": 1 of 3 hubs")
 	invite := func(valid time.Duration) (token string) {
 		t.Helper()
 		address, token, err := hub.InviteHub(hubs[0].Dir, hubs[1].Name, valid)
@@ -352,7 +362,9 @@ func TestFolderOfAnotherHub(t *testing.T) {
 		"twice":               {t.TempDir(), "h1", []string{"h1", "h2", "h2"}, "names h2 twice"},
 		"not this one":        {t.TempDir(), "h4", []string{"h1", "h2", "h3"}, "names 0 hubs with a --name of this machine"},
 	} {
-		err := hub.Run(t.Context(), hub.Options{Dir: c.dir, Names: []string{c.names}, Cluster: c.cluster, Listen: "127.0.0.1:0", Page: "127.0.0.1:0"})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err := hub.Run(ctx, hub.Options{Dir: c.dir, Names: []string{c.names}, Cluster: c.cluster, Listen: "127.0.0.1:0", Page: "127.0.0.1:0"})
+		cancel()
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}

@@ -54,11 +54,8 @@ func newIndex(ctx context.Context, buckets ...*bus.Bucket) (*index, error) {
 	x := &index{buckets: buckets, began: time.Now(), changed: make(chan struct{}), told: make(chan struct{}), keys: map[string]map[string]entry{}, until: map[string]uint64{}}
 	for _, b := range buckets {
 		x.keys[b.Bucket()] = map[string]entry{}
-		if _, err := bus.Agree(ctx, func(context.Context) (nothing, error) { return nothing{}, x.watch(ctx, b, true) }); err != nil {
-			return nil, fmt.Errorf("read the bucket %s: %w", b.Bucket(), err)
-		}
 	}
-	return x, nil
+	return x, x.catchUp(ctx)
 }
 
 // watch reads all keys of a bucket, and forgets those that the engine no longer has. Then it follows
@@ -122,15 +119,21 @@ func (x *index) follow(ctx context.Context) error {
 	return nil
 }
 
-// catchUp brings the index to what the engine has now.
+// catchUp brings the index to what the engine has now. A watch alone may be of a server that came back
+// just now, and lacks the newest.
 func (x *index) catchUp(ctx context.Context) error {
 	for _, b := range x.buckets {
-		last, err := bus.Agree(ctx, b.Last)
-		if err == nil && x.revision(b.Bucket()) < last {
-			err = x.watch(ctx, b, true)
-		}
-		if err != nil {
-			return fmt.Errorf("read the bucket %s: %w", b.Bucket(), err)
+		for {
+			last, err := bus.Agree(ctx, b.Last)
+			if err == nil && x.revision(b.Bucket()) >= last {
+				break
+			}
+			if err = errors.Join(err, ctx.Err()); err != nil {
+				return fmt.Errorf("read the bucket %s: %w", b.Bucket(), err)
+			}
+			if x.watch(ctx, b, true) != nil {
+				_ = run.Sleep(ctx, 100*time.Millisecond)
+			}
 		}
 	}
 	return nil

@@ -2,8 +2,8 @@ package hub
 
 import (
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -121,11 +121,11 @@ func CanJoin(dir string) error {
 // KeepShare makes the state folder of a hub that has joined. The folder appears whole, or not at all.
 func KeepShare(dir string, j job.Joined) error {
 	cluster, err := parseCluster(j.Hub.Hubs, []string{j.Name})
-	if block, _ := pem.Decode([]byte(j.Hub.Authority)); err == nil && block == nil {
-		err = errors.New("the hub's answer has no authority")
+	if err == nil {
+		_, err = tls.X509KeyPair([]byte(j.Hub.Authority), []byte(j.Hub.Authority))
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("read the hub's answer: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err

@@ -204,11 +204,6 @@ func (r *running) connect(ctx context.Context) (h *Hub, err error) {
 		group.Go(func() { r.folder.showMissing(shown, r.server, step.Detail) })
 		defer group.Wait()
 		defer cancel()
-		for !r.server.Majority() {
-			if err := run.Sleep(ctx, 100*time.Millisecond); err != nil {
-				return "", err
-			}
-		}
 		h, err = r.openAll(ctx)
 		return "", err
 	})

@@ -65,7 +65,7 @@ func Agree[T any](ctx context.Context, ask func(context.Context) (T, error)) (T,
 		once, cancel := context.WithTimeout(ctx, attemptLimit)
 		answer, err := ask(once)
 		cancel()
-		if err == nil || !isUnsure(err) && !hasCode(err, fewServers) || run.Sleep(ctx, 100*time.Millisecond) != nil {
+		if err == nil || !IsUnsure(err) && !isUnready(err) || run.Sleep(ctx, 100*time.Millisecond) != nil {
 			return answer, err
 		}
 	}
@@ -87,7 +87,7 @@ func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision 
 		switch refused := hasCode(err, wrongRevision); {
 		case err == nil:
 			return ack.Sequence, nil
-		case ctx.Err() != nil, !refused && !isUnsure(err):
+		case ctx.Err() != nil, !refused && !IsUnsure(err):
 			return 0, fmt.Errorf("write the key %s: %w", key, err)
 		case refused && !unsure && revision > 0:
 			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
@@ -184,8 +184,15 @@ func hasCode(err error, code jetstream.ErrorCode) bool {
 	return errors.As(err, &api) && api.ErrorCode == code
 }
 
-// isUnsure reports whether a failed write may have happened, or may succeed at the same revision.
-func isUnsure(err error) bool {
+// isUnready reports whether the servers of a cluster do not know each other or a new stream yet.
+func isUnready(err error) bool {
+	var watch *nats.APIError // of the older API, which watches keys
+	return hasCode(err, fewServers) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+		errors.As(err, &watch) && (watch.Code == 503 || watch.ErrorCode == nats.JSErrCodeStreamNotFound)
+}
+
+// IsUnsure reports whether a failed write may have happened, or may succeed at the same revision.
+func IsUnsure(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
 		return api.ErrorCode == inFlight || api.Code == 503

@@ -14,6 +14,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/doctor"
+	"slipway/ci/hub/health"
 	"slipway/ci/job"
 	"slipway/ci/report"
 	suites "slipway/ci/suite"
@@ -92,22 +93,31 @@ a project the default virtual board.
 ` + orProjectFile + `
 
 With --conf and --branch, doctor reads only a bitbake configuration. It lists the names in it
-that this branch of meta-tegra lacks, and proposes the right names.`
+that this branch of meta-tegra lacks, and proposes the right names.
+
+With --hub, doctor looks at the hub, at its stations, and at the hub and the station of this machine.`
 	c.Example = `slipway doctor jetson-orin-nano-devkit
+slipway doctor --hub
 slipway doctor --conf=local.conf --branch=scarthgap`
 	conf := c.Text("conf=FILE", "", "look only at this local.conf")
 	branch := c.Text("branch=NAME", "", "the branch of meta-tegra, or release of Yocto, that --conf is for")
 	offline := c.Switch("offline", "ask no server, fetch nothing")
 	asJSON := c.Switch("json", "print the findings as JSON")
+	hub := c.hubFlag("look at the hub and the station; --hub=ADDRESS if several hubs were joined")
 	c.check = func(words []string) error {
 		board := error(nil)
-		if words[0] != "" && c.given("conf") {
-			board = errors.New("BOARD does nothing beside --conf")
+		if words[0] != "" && (c.given("conf") || c.given("hub")) {
+			board = errors.New("BOARD does nothing beside --conf and --hub")
 		}
-		return errors.Join(board, c.needs("conf", "branch"), c.needs("branch", "conf"), c.refuseTogether("offline", "conf"))
+		return errors.Join(board, c.needs("conf", "branch"), c.needs("branch", "conf"), c.refuseTogether("offline", "conf"), c.refuseTogether("offline", "hub"), c.refuseTogether("conf", "hub"))
 	}
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
+		if c.given("hub") {
+			return withSignals(ctx, func(ctx context.Context) error {
+				return health.Look(ctx, stdout, *hub, stationFile(""), *asJSON)
+			})
+		}
 		if file := *conf; file != "" || *branch != "" {
 			return doctor.Conf(stdout, file, *branch, *asJSON)
 		}

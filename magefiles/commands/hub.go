@@ -21,6 +21,7 @@ import (
 	"slipway/flash/fetch"
 	"slipway/images"
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
 )
 
 // hubGroup returns the command hub, which keeps the boards and jobs of several machines.
@@ -46,7 +47,10 @@ slipway hub --name=h1 --cluster=h1,h2,h3`
 		o.First = func(others []string) {
 			fmt.Fprintf(stdout, "the other hubs join this one. On this machine, for each:\n  slipway hub invite hub %s\n", strings.Join(others, "\n  slipway hub invite hub "))
 		}
-		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
+		o.Ready = func(address, token string) {
+			progress.Release(ctx)
+			writeReady(stdout, address, token)
+		}
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
 	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person, a station or another hub", hubInvitePersonCommand(), hubInviteStationCommand(), hubInviteHubCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
@@ -371,6 +375,7 @@ slipway station bench.yml --parallel=4`
 		if err := os.Setenv(access.Variable, id.Hub); err != nil { // for the children
 			return err
 		}
+		progress.Release(ctx)
 		return unlessStopped(ctx, station.Run(ctx, o))
 	})
 	return c.with(stationListCommand(), stationDrainCommand())
@@ -385,10 +390,15 @@ func stationOptions(id access.Identity, config string) (station.Options, error) 
 	if err != nil {
 		return station.Options{}, err
 	}
-	if config == "" && isFile("station.yml") {
-		config = "station.yml"
+	return station.Options{Identity: id, State: filepath.Join(home, "station", id.Name), Config: stationFile(config), Program: program, Log: stderr}, nil
+}
+
+// stationFile returns the path of station.yml: the one given, or that of this folder, or "".
+func stationFile(given string) string {
+	if given == "" && isFile("station.yml") {
+		return "station.yml"
 	}
-	return station.Options{Identity: id, State: filepath.Join(home, "station", id.Name), Config: config, Program: program, Log: stderr}, nil
+	return given
 }
 
 func stationListCommand() *Command {

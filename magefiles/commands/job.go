@@ -214,7 +214,7 @@ func jobExecCommand() *Command {
 // viaHub are the flags of a command that can let a station of a hub do its work.
 type viaHub struct {
 	c      *Command
-	name   string
+	name   *string // of the hub; "" is the one that was joined last
 	detach *bool
 }
 
@@ -224,14 +224,7 @@ const lastHub = "last"
 // viaHub adds the flags --hub and --detach. The command's other flags but allowed are refused beside
 // --hub, because a job has no field for them.
 func (c *Command) viaHub(allowed ...string) *viaHub {
-	v := &viaHub{c: c}
-	flag := c.addFlag("hub", "let the station do it that has this board; --hub=ADDRESS if several hubs were joined", "ADDRESS", func(text string) error {
-		if text != lastHub {
-			v.name = text
-		}
-		return checkNotBlank(text)
-	})
-	flag.NoOptDefVal = lastHub
+	v := &viaHub{c: c, name: c.hubFlag("let the station do it that has this board; --hub=ADDRESS if several hubs were joined")}
 	v.detach = c.Switch("detach", "with --hub: print the job's ID, and do not wait for its end")
 	before := c.check
 	c.check = func(words []string) error {
@@ -241,6 +234,19 @@ func (c *Command) viaHub(allowed ...string) *viaHub {
 		return c.onlyFlags("--hub", append(allowed, "hub", "detach", "boards"))
 	}
 	return v
+}
+
+// hubFlag adds the flag --hub, whose value is optional, and returns the hub's address or "".
+func (c *Command) hubFlag(help string) *string {
+	name := new(string)
+	flag := c.addFlag("hub", help, "ADDRESS", func(text string) error {
+		if text != lastHub {
+			*name = text
+		}
+		return checkNotBlank(text)
+	})
+	flag.NoOptDefVal = lastHub
+	return name
 }
 
 // onlyFlags returns an error if the line has other flags than the allowed ones, which do nothing beside
@@ -259,7 +265,7 @@ func (v *viaHub) given() bool { return v.c.given("hub") }
 
 // run adds a job with these steps by submit, and follows it.
 func (v *viaHub) run(ctx context.Context, spec images.Spec, name string, asJSON bool, steps func(job.HubBoard) ([]job.Step, error)) error {
-	return onHub(ctx, v.name, func(client *access.Client) error {
+	return onHub(ctx, *v.name, func(client *access.Client) error {
 		return submit(ctx, client, spec, name, steps, func(j job.Job) error {
 			if *v.detach {
 				_, err := fmt.Fprintln(stdout, j.ID)

@@ -266,7 +266,7 @@ func exampleArgs(cmd *cobra.Command) (words, flags []string) {
 		if others := []string{"hub", "detach", "waves", "pause-after-wave"}; slices.Contains(others, f.Name) && cmd.Flags().Lookup("detach") != nil || slices.Contains(others[2:], f.Name) || cmd.Name() == "up" && f.Name == "hub" {
 			return // most of the others do nothing beside them
 		}
-		if f.Name == "conf" || f.Name == "branch" || f.Name == "help" || (cmd.Name() == "smoke" || cmd.Name() == "plan") && f.Name == "json" {
+		if f.Name == "conf" || f.Name == "branch" || f.Name == "help" || cmd.Name() == "doctor" && f.Name == "hub" || (cmd.Name() == "smoke" || cmd.Name() == "plan") && f.Name == "json" {
 			return
 		}
 		value := values[f.Value.Type()]

@@ -3,6 +3,7 @@ package release
 import (
 	"bytes"
 	"crypto/md5"
+	"embed"
 	"fmt"
 	"strings"
 	"time"
@@ -27,6 +28,11 @@ slipway: embedded-library zlib [usr/bin/slipway]
 slipway: no-manual-page [usr/bin/slipway]
 `
 
+// units are systemd's units for a hub and a station. Installing the package starts none of them.
+//
+//go:embed systemd
+var units embed.FS
+
 const copyright = `Slipway
 Copyright (C) %d the authors of Slipway
 License: Apache-2.0
@@ -47,7 +53,10 @@ func (p product) debVersion() string {
 
 // packDeb returns the Debian package for one architecture.
 func (p product) packDeb(arch string) ([]byte, error) {
-	files := p.debFiles(arch)
+	files, err := p.debFiles(arch)
+	if err != nil {
+		return nil, err
+	}
 	data, err := packTarGz("./", files, p.date)
 	if err != nil {
 		return nil, err
@@ -65,8 +74,8 @@ func (p product) packDeb(arch string) ([]byte, error) {
 }
 
 // debFiles returns the package's files, without Slipway's own licence, whose text Debian has.
-func (p product) debFiles(arch string) []file {
-	files := []file{
+func (p product) debFiles(arch string) (files []file, err error) {
+	files = []file{
 		{path: "usr/bin/slipway", mode: 0o755, data: p.programs[arch].data},
 		{path: docFolder + "/copyright", mode: 0o644, data: fmt.Appendf(nil, copyright, p.date.Year())},
 		{path: docFolder + "/changelog.gz", mode: 0o644, data: compress([]byte(p.debChangelog()))},
@@ -81,7 +90,14 @@ func (p product) debFiles(arch string) []file {
 		}
 		files = append(files, f)
 	}
-	return files
+	for _, name := range []string{"slipway-hub.service", "slipway-station.service"} {
+		text, err := units.ReadFile("systemd/" + name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{path: "usr/lib/systemd/system/" + name, mode: 0o644, data: text})
+	}
+	return files, nil
 }
 
 // debControl returns the package's control file, with the installed size of the files.

@@ -268,8 +268,12 @@ func checkDeb(t *testing.T, path, arch, program string) {
 	if got, err := os.ReadFile(filepath.Join(root, "usr/bin/slipway")); err != nil || string(got) != program {
 		t.Errorf("usr/bin/slipway is another program (%v)", err)
 	}
-	for _, name := range []string{"bash-completion/completions/slipway", "zsh/vendor-completions/_slipway", "fish/vendor_completions.d/slipway.fish", "doc/slipway/copyright", "doc/slipway/changelog.gz", "doc/slipway/NOTICES.gz"} {
-		if info, err := os.Stat(filepath.Join(root, "usr/share", name)); err != nil || info.Mode().Perm() != 0o644 {
+	for _, name := range []string{
+		"share/bash-completion/completions/slipway", "share/zsh/vendor-completions/_slipway", "share/fish/vendor_completions.d/slipway.fish",
+		"share/doc/slipway/copyright", "share/doc/slipway/changelog.gz", "share/doc/slipway/NOTICES.gz",
+		"lib/systemd/system/slipway-hub.service", "lib/systemd/system/slipway-station.service",
+	} {
+		if info, err := os.Stat(filepath.Join(root, "usr", name)); err != nil || info.Mode().Perm() != 0o644 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}

@@ -54,6 +54,7 @@ var stages = []stage{
 	{"ci/hub", 16, "a hub keeps jobs, and works on no board"},
 	{"ci/station", 16, "a station works on boards, and keeps nothing of other stations"},
 	{"ci/hub/page", 17, "a hub works without its page"},
+	{"ci/hub/health", 17, "what a hub lacks is found while none runs"},
 	{"ci/hub/local", 18, "it only starts the others"},
 	{"ci/dev", 19, "no command of users needs the tools of this repository"},
 	{"magefiles", 20, "commands are the top"},

@@ -19,6 +19,7 @@ import (
 
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
+	"slipway/layers/progress"
 )
 
 // variable has the options of a process that is a hub, as JSON.
@@ -33,7 +34,7 @@ func Main() {
 	}
 	var h Hub
 	err := json.Unmarshal([]byte(text), &h)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(progress.With(context.Background(), progress.New(progress.JSON(os.Stderr))))
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin) // until the test's process has ended
 		cancel()
@@ -80,7 +81,7 @@ func (h *Hub) Start() {
 	}
 	h.cmd = exec.Command(os.Args[0])
 	h.cmd.Env = append(os.Environ(), variable+"="+string(text))
-	log, err := os.OpenFile(h.Dir+".log", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(h.Log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -107,6 +108,9 @@ func (h *Hub) Start() {
 		}
 	}()
 }
+
+// Log returns the name of the file with the hub's log, and its progress as JSON.
+func (h *Hub) Log() string { return h.Dir + ".log" }
 
 // Ready waits until the hub answers, and returns the token of the first admin, or "".
 func (h *Hub) Ready() (token string) {
@@ -150,7 +154,7 @@ func New(t testing.TB, lease time.Duration) (hubs [3]*Hub) {
 		hubs[i] = h
 		t.Cleanup(func() {
 			h.Stop()
-			if log, err := os.ReadFile(h.Dir + ".log"); err == nil && (t.Failed() || os.Getenv("HUBLOG") != "") {
+			if log, err := os.ReadFile(h.Log()); err == nil && t.Failed() {
 				t.Logf("%s: %s", h.Name, log)
 			}
 		})

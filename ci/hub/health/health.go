@@ -1,0 +1,235 @@
+// Package health finds what a hub and a station of this machine lack: as package doctor does for
+// builds, it names fault, reason and fix, and changes nothing.
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+
+	"slipway/ci/doctor"
+	"slipway/ci/hub/access"
+	"slipway/ci/job"
+	"slipway/ci/station"
+	"slipway/flash/qemu"
+	"slipway/images"
+	"slipway/layers/host"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+)
+
+const (
+	answerLimit = 10 * time.Second
+	expiresSoon = 30 * 24 * time.Hour
+	littleSpace = 5 << 30
+	unitFolder  = "/var/lib/slipway-hub" // of the unit in the Debian package
+)
+
+// Look writes what is found of the hub with this address, or of the one that was joined last, and of
+// a station and a hub of this machine. config is the path of station.yml; "" is none. It returns an
+// error if a hub's work would stop.
+func Look(ctx context.Context, w io.Writer, address, config string, asJSON bool) error {
+	home, err := images.StateHome()
+	if err != nil {
+		return err
+	}
+	person, noPerson := access.Load(address, false)
+	machine, noStation := access.Load(address, true)
+	findings := slices.Concat(ofHubHere(filepath.Join(home, "hub")), ofHubHere(unitFolder))
+	if noPerson != nil && noStation != nil {
+		saw, fix, _ := strings.Cut(noPerson.Error(), "\nnext: ")
+		findings = append(findings, doctor.Finding{What: "identity", State: doctor.Stops, Saw: saw, Why: "a hub answers only whom it knows", Fix: fix})
+	}
+	if noPerson == nil {
+		findings = append(findings, ofIdentity(ctx, person)...)
+		findings = append(findings, ofStations(ctx, person)...)
+	}
+	if noStation == nil {
+		findings = append(findings, ofIdentity(ctx, machine)...)
+		findings = append(findings, ofStationHere(ctx, filepath.Join(home, "station", machine.Name), config)...)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("doctor was stopped: %w", context.Cause(ctx))
+	}
+	stopped, err := doctor.Write(w, findings, asJSON)
+	if err == nil && stopped > 0 {
+		err = fmt.Errorf("%d of the findings would stop the hub's work\nnext: doctor --hub  # after the lines below each STOP", stopped)
+	}
+	return err
+}
+
+// runs returns the finding for a program that holds the lock in its state folder while it runs.
+func runs(what, dir, fix string) doctor.Finding {
+	lock, err := os.Open(filepath.Join(dir, "lock"))
+	if err == nil {
+		defer lock.Close()
+		if err = localfile.TryLock(lock); errors.Is(err, localfile.ErrLocked) {
+			return ok(what, "it runs")
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return doctor.Finding{What: what, State: doctor.Stops, Saw: err.Error(), Why: "its records are there", Fix: "ls -ld " + plaintext.Quote(dir)}
+	}
+	return doctor.Finding{What: what, State: doctor.Warning, Saw: "none runs on this machine, and its folder is " + dir, Why: "nothing is done until it runs", Fix: fix}
+}
+
+func ok(what, saw string, args ...any) doctor.Finding {
+	return doctor.Finding{What: what, State: doctor.OK, Saw: fmt.Sprintf(saw, args...)}
+}
+
+// space returns the finding for the free space of a folder's disk.
+func space(what, dir string) doctor.Finding {
+	free, err := localfile.FreeBytes(dir)
+	if err != nil || free >= littleSpace {
+		return ok(what, "%s is free in %s", plaintext.SizeText(free), dir)
+	}
+	return doctor.Finding{What: what, State: doctor.Warning, Saw: fmt.Sprintf("only %s is free in %s", plaintext.SizeText(free), dir), Why: "on a full disk nothing begins", Fix: "df -h " + plaintext.Quote(dir)}
+}
+
+// ofHubHere looks at the state folder of a hub, if this user has one.
+func ofHubHere(dir string) []doctor.Finding {
+	if _, err := os.Stat(filepath.Join(dir, "keys.json")); err != nil {
+		return nil
+	}
+	return []doctor.Finding{runs("hub here", dir, host.ProgramName()+" hub"), space("hub's disk", dir)}
+}
+
+// ofIdentity looks at how long an identity is valid, and asks each address of its hub.
+func ofIdentity(ctx context.Context, id access.Identity) []doctor.Finding {
+	what := plaintext.Either(id.Role == job.AStation, "station", "person")
+	again := fmt.Sprintf("%s hub invite %s %s  # by an admin, after hub remove", host.ProgramName(), what, id.Name)
+	claims, err := jwt.DecodeUserClaims(id.JWT)
+	if err != nil {
+		return []doctor.Finding{{What: what, State: doctor.Stops, Saw: err.Error(), Why: "a hub answers only whom it knows", Fix: again}}
+	}
+	until := time.Unix(claims.Expires, 0)
+	f := ok(what, "%s is %s at %s until %s", id.Name, id.Role, id.Hub, until.UTC().Format(time.DateOnly))
+	switch left := time.Until(until); {
+	case claims.Expires != 0 && left < 0:
+		f.State, f.Why, f.Fix = doctor.Stops, "the identity has expired", again
+	case claims.Expires != 0 && left < expiresSoon:
+		f.State, f.Why, f.Fix = doctor.Warning, "the identity expires soon", again
+	}
+	findings := []doctor.Finding{f}
+	answers := 0
+	for _, address := range id.Addresses {
+		one := id
+		one.Addresses = []string{address}
+		if err := tryHub(ctx, one); err != nil {
+			saw, _, _ := strings.Cut(err.Error(), "\nnext: ")
+			findings = append(findings, doctor.Finding{What: "hub", State: doctor.Warning, Saw: saw, Why: "its other addresses are asked instead", Fix: "on that machine: " + host.ProgramName() + " doctor --hub"})
+			continue
+		}
+		answers++
+		findings = append(findings, ok("hub", "%s answers", address))
+	}
+	for i := range findings {
+		if findings[i].What == "hub" && answers == 0 {
+			findings[i].State, findings[i].Why = doctor.Stops, "no address of the hub answers"
+		}
+	}
+	return findings
+}
+
+func tryHub(ctx context.Context, id access.Identity) error {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	client, err := id.Dial(ctx)
+	if err == nil {
+		client.Close()
+	}
+	return err
+}
+
+// ofStations looks at what the hub says of all stations and their boards.
+func ofStations(ctx context.Context, id access.Identity) []doctor.Finding {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	client, err := id.Dial(ctx)
+	if err != nil {
+		return nil // that is said of its addresses
+	}
+	defer client.Close()
+	stations, err := access.Ask[job.StationList](ctx, client, job.VerbStationList, struct{}{})
+	boards, boardsErr := access.Ask[job.BoardList](ctx, client, job.VerbBoardList, struct{}{})
+	if err := errors.Join(err, boardsErr); err != nil {
+		return []doctor.Finding{{What: "hub", State: doctor.Stops, Saw: err.Error(), Why: "it does not answer requests", Fix: "on its machine: " + host.ProgramName() + " doctor --hub"}}
+	}
+	var findings []doctor.Finding
+	for _, s := range stations.Stations {
+		findings = append(findings, ofStation(s, boards.Boards))
+	}
+	if len(findings) == 0 {
+		findings = []doctor.Finding{{What: "stations", State: doctor.Warning, Saw: "the hub has no station", Why: "a station has the boards", Fix: host.ProgramName() + " hub invite station NAME"}}
+	}
+	return findings
+}
+
+// ofStation returns the finding for a station, with the first reason for which it does not work.
+func ofStation(s job.HubStation, boards []job.HubBoard) doctor.Finding {
+	var notes []string
+	have := 0
+	for _, b := range boards {
+		if b.Station != s.Name {
+			continue
+		}
+		have++
+		if b.Note != "" {
+			notes = append(notes, b.Name+": "+plaintext.OneLine(b.Note))
+		}
+	}
+	f := ok("station", "%s has %d boards", s.Name, have)
+	warn := func(why, fix, saw string, args ...any) {
+		f = doctor.Finding{What: "station", State: doctor.Warning, Saw: s.Name + fmt.Sprintf(saw, args...), Why: why, Fix: fix}
+	}
+	switch {
+	case !s.Heard:
+		warn("its jobs wait", fmt.Sprintf("on %s: %s doctor --hub", s.Machine, host.ProgramName()), " was not heard since %s", s.At.UTC().Format(time.RFC3339))
+	case s.Draining:
+		warn("it begins no jobs", fmt.Sprintf("%s station drain %s --back", host.ProgramName(), s.Name), " is draining")
+	case s.FreeBytes < littleSpace:
+		warn("on a full disk nothing begins", "df -h  # on "+s.Machine, " has only %s of free space", plaintext.SizeText(s.FreeBytes))
+	case len(notes) > 0:
+		warn("these boards do not take all jobs", "correct station.yml on "+s.Machine+", or plug them in", " has %d boards:\n%s", have, strings.Join(notes, "\n"))
+	}
+	return f
+}
+
+// ofStationHere looks at the station of this machine: its folder, station.yml, and what its boards need.
+func ofStationHere(ctx context.Context, dir, config string) []doctor.Finding {
+	findings := []doctor.Finding{runs("station here", dir, host.ProgramName()+" station"), space("station's disk", dir)}
+	c, err := station.LoadConfig(config)
+	if err != nil {
+		return append(findings, doctor.Finding{What: "station.yml", State: doctor.Stops, Saw: err.Error(), Why: "the station does not start with it", Fix: "correct the file"})
+	}
+	connected := slices.DeleteFunc(slices.Sorted(maps.Keys(c.Boards)), func(name string) bool { return c.Boards[name].Port == "" })
+	if len(connected) > 0 && os.Geteuid() != 0 {
+		findings = append(findings, doctor.Finding{What: "user", State: doctor.Warning, Saw: "this user is not root", Why: "only root writes to the devices of " + strings.Join(connected, ", "), Fix: "sudo systemctl enable --now slipway-station"})
+	}
+	for _, kind := range c.Virtual {
+		findings = append(findings, ofVirtual(ctx, kind))
+	}
+	return append(findings, ok("station.yml", "%d boards, %d virtual ones", len(c.Boards), len(c.Virtual)))
+}
+
+// ofVirtual looks for the packages that a virtual board runs on.
+func ofVirtual(ctx context.Context, kind string) doctor.Finding {
+	spec, err := images.Load(kind)
+	if err != nil {
+		return doctor.Finding{What: "virtual", State: doctor.Stops, Saw: err.Error(), Why: "the station does not know the board", Fix: "correct station.yml"}
+	}
+	missing, err := host.Missing(ctx, qemu.HostPackages(spec)...)
+	if err != nil || len(missing) == 0 {
+		return ok("virtual", "%s has its packages", kind)
+	}
+	return doctor.Finding{What: "virtual", State: doctor.Stops, Saw: kind + " lacks " + strings.Join(missing, " "), Why: "the virtual board runs on them", Fix: host.AptLine(missing)}
+}
