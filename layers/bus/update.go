@@ -37,13 +37,7 @@ func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replica
 	if err != nil {
 		return nil, err
 	}
-	kv, err := Agree(ctx, func(ctx context.Context) (jetstream.KeyValue, error) {
-		kv, err := js.KeyValue(ctx, name)
-		if errors.Is(err, jetstream.ErrBucketNotFound) { // the server that answered has not heard of it yet
-			err = errors.Join(err, context.DeadlineExceeded)
-		}
-		return kv, err
-	})
+	kv, err := Agree(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return js.KeyValue(ctx, name) })
 	return &Bucket{kv, js}, err
 }
 
