@@ -164,7 +164,7 @@ func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request
 	if !known || job.RoleOf(name) != role {
 		err := fmt.Errorf("a %s cannot ask for %q", role, plaintext.OneLine(name))
 		if v.audited {
-			err = h.refuse(ctx, role, who, name, err)
+			err = h.refuse(ctx, role, who, name, request, err)
 		}
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request
 		answer, err = v.answer(h, ctx, who, request)
 	}
 	if err != nil && v.audited {
-		err = h.refuse(ctx, role, who, name, err)
+		err = h.refuse(ctx, role, who, name, request, err)
 	}
 	return answer, err
 }
@@ -210,8 +210,8 @@ func (h *Hub) knowsMore(ctx context.Context, told <-chan struct{}) bool {
 	}
 }
 
-func (h *Hub) refuse(ctx context.Context, role job.Role, who, name string, why error) error {
-	return errors.Join(why, h.audit(ctx, Record{Who: who, Role: role, Verb: name, Refused: why.Error()}))
+func (h *Hub) refuse(ctx context.Context, role job.Role, who, name string, request []byte, why error) error {
+	return errors.Join(why, h.audit(ctx, Record{Who: who, Role: role, Verb: name, What: shorten(request), Refused: why.Error()}))
 }
 
 // Record is one line of the audit.
@@ -244,18 +244,27 @@ func (h *Hub) audit(ctx context.Context, r Record) error {
 // Audit is what the audit has, the newest last.
 type Audit struct {
 	Records []Record `json:"records"`
+	First   uint64   `json:"first"` // number of the first record
 }
 
-// auditShown is how many of the newest records readAudit returns.
+// AuditWish asks for the records before one, or for the newest.
+type AuditWish struct {
+	Before uint64 `json:"before,omitempty"`
+}
+
+// auditShown is how many records readAudit returns.
 const auditShown = 500
 
-func (h *Hub) readAudit(ctx context.Context, _ string, _ nothing) (Audit, error) {
+func (h *Hub) readAudit(ctx context.Context, _ string, in AuditWish) (Audit, error) {
 	info, err := h.records.Info(ctx)
 	if err != nil {
 		return Audit{}, err
 	}
 	var a Audit
 	last := info.State.LastSeq
+	if in.Before > 0 {
+		last = min(last, in.Before-1)
+	}
 	for seq := last; seq > 0 && seq+auditShown > last; seq-- {
 		m, err := h.records.GetMsg(ctx, seq)
 		if err != nil {
@@ -264,7 +273,7 @@ func (h *Hub) readAudit(ctx context.Context, _ string, _ nothing) (Audit, error)
 		var r Record
 		if err := json.Unmarshal(m.Data, &r); err == nil {
 			r.At = m.Time
-			a.Records = append(a.Records, r)
+			a.Records, a.First = append(a.Records, r), seq
 		}
 	}
 	slices.Reverse(a.Records)

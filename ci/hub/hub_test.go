@@ -162,6 +162,35 @@ func TestJob(t *testing.T) {
 	refused(t, admin, job.VerbJobStop, job.StopWish{ID: wish.ID, How: job.Gently}, "has ended")
 }
 
+// A station that knows that the hub has no jobs waits for the first one. It is not told again and again
+// that there are none.
+func TestFirstJobIsWaitedFor(t *testing.T) {
+	admin, invite := newHub(t)
+	station := invite(job.AStation, "bench-1")
+	announce(t, station, "i1")
+	none := ask[job.Changes](t, station, job.VerbMine, job.Wait{})
+	if len(none.Jobs) != 0 {
+		t.Fatalf("a new hub has the jobs %+v", none.Jobs)
+	}
+	answers, err := station.SubscribeSync("_INBOX_bench-1.x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, _ := json.Marshal(job.Wait{Since: none.Until, Known: true})
+	if err := errors.Join(station.PublishRequest(job.Subject("bench-1", job.VerbMine), "_INBOX_bench-1.x", known), station.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	added := ask[job.Change](t, admin, job.VerbJobAdd, wish)
+	m, err := answers.NextMsgWithContext(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all job.Changes
+	if err := json.Unmarshal(m.Data, &all); err != nil || len(all.Jobs) != 1 || all.Jobs[0].Job.ID != added.Job.ID {
+		t.Errorf("the answer is %s, %v; want the job %s", m.Data, err, added.Job.ID)
+	}
+}
+
 // Each request is refused to those whose role may not ask for it, and is in the audit if it changes
 // something.
 func TestRolesOfVerbs(t *testing.T) {

@@ -119,7 +119,7 @@ func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes,
 			prefixes = append(prefixes, bus.Key(job.Builder, arch)+".")
 		}
 	}
-	all := h.changes(ctx, prefixes, in.Since, func(j job.Job) bool {
+	all := h.changes(ctx, prefixes, in, func(j job.Job) bool {
 		return j.State == job.Queued || j.State == job.Running && j.Station == who
 	})
 	left, last := maxOpenBytes, ""
@@ -137,19 +137,19 @@ func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes,
 
 // listJobs returns all jobs.
 func (h *Hub) listJobs(ctx context.Context, _ string, _ nothing) (job.Changes, error) {
-	return h.changes(ctx, []string{""}, 0, func(job.Job) bool { return true }), nil
+	return h.changes(ctx, []string{""}, job.Wait{}, func(job.Job) bool { return true }), nil
 }
 
-// changes returns the jobs under prefixes that fit, once the engine has told of a newer key there
-// than since.
-func (h *Hub) changes(ctx context.Context, prefixes []string, since uint64, fits func(job.Job) bool) (all job.Changes) {
+// changes returns the jobs under prefixes that fit, once the engine has told of a newer key there than
+// what is known.
+func (h *Hub) changes(ctx context.Context, prefixes []string, in job.Wait, fits func(job.Job) bool) (all job.Changes) {
 	h.index.wait(ctx, func() bool {
 		keys, entries, until := h.index.list("jobs", prefixes...)
 		all = job.Changes{Until: until}
-		newer := since == 0
+		newer := in.Since == 0 && !in.Known
 		for _, key := range keys {
 			e := entries[key]
-			newer = newer || e.revision > since && until > since
+			newer = newer || e.revision > in.Since && until > in.Since
 			if e.job != nil && fits(*e.job) {
 				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision, At: e.at})
 			}

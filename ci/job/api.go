@@ -143,10 +143,12 @@ type Boards struct {
 }
 
 // Wait asks for jobs. The hub answers at once if something is newer than Since, else when something
-// is, or with nothing after a while.
+// is, or with nothing after a while. A station that knows nothing yet gets all at once. One that knows
+// that there is nothing waits, too.
 type Wait struct {
 	ID    string `json:"id,omitempty"`
 	Since uint64 `json:"since"`
+	Known bool   `json:"known,omitempty"` // Since is of an answer, also if it is 0
 }
 
 // Change is a job and the revision of its key: the one that is expected in a request, and the new

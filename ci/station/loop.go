@@ -56,22 +56,22 @@ func (s *station) recall(ctx context.Context, f job.Folder, j job.Job) {
 
 // poll asks the hub for the jobs of this station, and waits there for changes, until ctx ends.
 func (s *station) poll(ctx context.Context) error {
-	for since := uint64(0); ctx.Err() == nil; {
+	for known := (job.Wait{}); ctx.Err() == nil; {
 		round, cancel := context.WithCancel(ctx)
 		if s.setPoll(cancel) {
-			since = 0
+			known = job.Wait{}
 		}
-		all, err := ask[job.Changes](round, s, job.VerbMine, job.Wait{Since: since})
+		all, err := ask[job.Changes](round, s, job.VerbMine, known)
 		again := round.Err() != nil
 		cancel()
 		switch {
 		case err == nil:
 			s.take(ctx, all)
-			since = all.Until
+			known = job.Wait{Since: all.Until, Known: true}
 		case isRefused(err):
 			return err
 		case !again:
-			since = 0
+			known = job.Wait{}
 			_ = run.Sleep(ctx, s.tick)
 		}
 	}

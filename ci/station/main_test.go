@@ -24,6 +24,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
+	"slipway/ci/hub/books"
 	"slipway/ci/job"
 	"slipway/flash/device"
 	"slipway/images"
@@ -94,15 +95,6 @@ func stationMain() error {
 // testTick is how often tests read a child's files.
 const testTick = 20 * time.Millisecond
 
-// Event is a line of a board's file.
-type Event struct {
-	At      time.Time
-	Job     string
-	Attempt int
-	What    string // begin, write, sigint, end
-	Kind    fleet.Kind
-}
-
 var simulatedDigest = "sha256:" + strings.Repeat("5", 64)
 
 // boardMain is "slipway fleet smoke BOARD one.yml --json" of a simulated board. Its host is a folder:
@@ -155,13 +147,7 @@ func (b simulated) wished(what string) bool {
 }
 
 func (b simulated) note(what string, kind fleet.Kind) {
-	line, _ := json.Marshal(Event{time.Now(), b.order.Job.ID, b.order.Job.Claim.Attempt, what, kind})
-	f, err := os.OpenFile(filepath.Join(b.dir, "file"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err == nil {
-		_, err = f.Write(append(line, '\n'))
-		f.Close()
-	}
-	if err != nil {
+	if err := books.Note(filepath.Join(b.dir, "file"), b.order, what, kind); err != nil {
 		panic(err)
 	}
 }
@@ -589,23 +575,7 @@ func (w *world) ended(id string) (j job.Job) {
 }
 
 // events returns a board's file.
-func (b *bench) events(board string) (all []Event) {
-	b.w.t.Helper()
-	data, err := os.ReadFile(filepath.Join(b.boards, board, "file"))
-	if err != nil && !os.IsNotExist(err) {
-		b.w.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(data)) {
-		var e Event
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			b.w.t.Fatal(err)
-		}
-		all = append(all, e)
-	}
-	return all
-}
-
-func count(all []Event, id, what string) (n int) {
+func count(all []books.Event, id, what string) (n int) {
 	for _, e := range all {
 		if e.Job == id && e.What == what {
 			n++
