@@ -182,8 +182,8 @@ func TestBrowser(t *testing.T) {
 	t.Run("viewer", func(t *testing.T) { b.t = t; testViewer(b, s) })
 	st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: 140 << 20, Total: 200 << 20, Unit: progress.Bytes, PerSecond: 20 << 20, ElapsedMS: 2000})
 	t.Run("looks", func(t *testing.T) { b.t = t; testLooks(b, s, c) })
-	t.Run("places", func(t *testing.T) { b.t = t; testPlaces(b, t) })
 	t.Run("keyboard without script", func(t *testing.T) { b.t = t; testWithoutScript(b, s) })
+	t.Run("places", func(t *testing.T) { b.t = t; testPlaces(b, t) }) // the last: its hub takes the cookie
 }
 
 // A bar and a log follow a job, whose text is text (B9).
