@@ -185,9 +185,9 @@ func TestBrowser(t *testing.T) {
 	t.Run("viewer", func(t *testing.T) { b.t = t; testViewer(b, s) })
 	st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: 140 << 20, Total: 200 << 20, Unit: progress.Bytes, PerSecond: 20 << 20, ElapsedMS: 2000})
 	t.Run("looks", func(t *testing.T) { b.t = t; testLooks(b, s, c, r.ID) })
-	t.Run("places", func(t *testing.T) { b.t = t; testPlaces(b, t) })
 	t.Run("keyboard without script", func(t *testing.T) { b.t = t; testWithoutScript(b, s) })
 	t.Run("many boards", func(t *testing.T) { b.t = t; testManyBoards(b, newSite(t)) })
+	t.Run("places", func(t *testing.T) { b.t = t; testPlaces(b, t) }) // the last: its hub takes the cookie
 }
 
 // A person opens the link of "slipway hub open", flashes a board, sees the bar rise, and reads the
