@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -241,5 +242,24 @@ func TestAnswersGoToTheOwnInbox(t *testing.T) {
 	}
 	if m, err := answers.NextMsg(300 * time.Millisecond); err == nil {
 		t.Errorf("an answer went to %s", m.Subject)
+	}
+}
+
+// A machine whose clock is a year behind, as one without a battery, accepts the hub's certificate.
+func TestCertificateOfSlowClocks(t *testing.T) {
+	a, err := OpenAuthority(t.TempDir(), []string{"h1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := a.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(a.PEM)
+	for _, now := range []time.Time{time.Unix(1, 0), time.Now().AddDate(-1, 0, 0), time.Now()} {
+		if _, err := own.Leaf.Verify(x509.VerifyOptions{DNSName: "h1", Roots: roots, CurrentTime: now}); err != nil {
+			t.Errorf("Verify at %v = %v", now, err)
+		}
 	}
 }
