@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -370,5 +371,24 @@ func TestManyOpenJobs(t *testing.T) {
 	}
 	if running != 5 || mine.Jobs[n-1].Job.State != job.Running {
 		t.Errorf("told of %d jobs that run; want 5", running)
+	}
+}
+
+// A machine whose clock is a year behind, as one without a battery, accepts the hub's certificate.
+func TestCertificateOfSlowClocks(t *testing.T) {
+	a, err := OpenAuthority(t.TempDir(), []string{"h1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := a.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(a.PEM)
+	for _, now := range []time.Time{time.Unix(1, 0), time.Now().AddDate(-1, 0, 0), time.Now()} {
+		if _, err := own.Leaf.Verify(x509.VerifyOptions{DNSName: "h1", Roots: roots, CurrentTime: now}); err != nil {
+			t.Errorf("Verify at %v = %v", now, err)
+		}
 	}
 }

@@ -5,13 +5,13 @@ import (
 
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
-	"slipway/ci/hub/books"
+	"slipway/ci/hub/bookstest"
 	"slipway/ci/job"
 )
 
 func (w *world) audit() []hub.Record {
 	w.t.Helper()
-	all, err := books.Audit(w.t.Context(), w.admin)
+	all, err := bookstest.Audit(w.t.Context(), w.admin)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -25,20 +25,20 @@ func (w *world) keepBooks(benches ...*bench) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	files := map[string][]books.Event{}
+	files := map[string][]bookstest.Event{}
 	for _, b := range benches {
 		for _, name := range b.names {
 			files[name] = b.events(name)
 		}
 	}
-	if err := books.Check(list.Jobs, w.audit(), files); err != nil {
+	if err := bookstest.Check(list.Jobs, w.audit(), files); err != nil {
 		w.t.Error(err)
 	}
 }
 
-func (b *bench) events(board string) []books.Event {
+func (b *bench) events(board string) []bookstest.Event {
 	b.w.t.Helper()
-	all, err := books.Read(filepath.Join(b.boards, board, "file"))
+	all, err := bookstest.Read(filepath.Join(b.boards, board, "file"))
 	if err != nil {
 		b.w.t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
-	"slipway/ci/hub/books"
+	"slipway/ci/hub/bookstest"
 	"slipway/ci/job"
 	"slipway/flash/device"
 	"slipway/images"
@@ -147,7 +147,7 @@ func (b simulated) wished(what string) bool {
 }
 
 func (b simulated) note(what string, kind fleet.Kind) {
-	if err := books.Note(filepath.Join(b.dir, "file"), b.order, what, kind); err != nil {
+	if err := bookstest.Note(filepath.Join(b.dir, "file"), b.order, what, kind); err != nil {
 		panic(err)
 	}
 }
@@ -575,7 +575,7 @@ func (w *world) ended(id string) (j job.Job) {
 }
 
 // events returns a board's file.
-func count(all []books.Event, id, what string) (n int) {
+func count(all []bookstest.Event, id, what string) (n int) {
 	for _, e := range all {
 		if e.Job == id && e.What == what {
 			n++

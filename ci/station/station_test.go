@@ -13,7 +13,7 @@ import (
 
 	"slipway/ci/fleet"
 	"slipway/ci/hub/access"
-	"slipway/ci/hub/books"
+	"slipway/ci/hub/bookstest"
 	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
@@ -215,7 +215,7 @@ func TestHubLost(t *testing.T) {
 	if r := w.ended(runs.ID).Result; r.Kind != fleet.Passed || r.Attempts != 1 {
 		t.Errorf("result = %+v; want %s in attempt 1", r, fleet.Passed)
 	}
-	if restored := books.Accepted(w.audit(), job.VerbRestore); len(restored) != 1 || restored[0].Job.ID != runs.ID {
+	if restored := bookstest.Accepted(w.audit(), job.VerbRestore); len(restored) != 1 || restored[0].Job.ID != runs.ID {
 		t.Errorf("the audit has restored jobs %+v; want %s alone", restored, runs.ID)
 	}
 	b.checkLog(runs.ID)
@@ -418,7 +418,7 @@ func TestStateLost(t *testing.T) {
 	}
 	w.ended(next.ID)
 	all := b.events("b1")
-	if i := slices.IndexFunc(all, func(e books.Event) bool { return e.Job == next.ID }); count(all[:i], j.ID, "end") != 1 {
+	if i := slices.IndexFunc(all, func(e bookstest.Event) bool { return e.Job == next.ID }); count(all[:i], j.ID, "end") != 1 {
 		t.Errorf("the next job was begun before the child had ended: %+v", all)
 	}
 }
@@ -564,8 +564,8 @@ func TestAbandoned(t *testing.T) {
 	if n := count(all, j.ID, "begin"); n != 1 {
 		t.Errorf("the job was begun %d times; want once", n)
 	}
-	first := slices.IndexFunc(all, func(e books.Event) bool { return e.Job == next.ID })
-	if first >= 0 && slices.ContainsFunc(all[first:], func(e books.Event) bool { return e.Job == j.ID }) {
+	first := slices.IndexFunc(all, func(e bookstest.Event) bool { return e.Job == next.ID })
+	if first >= 0 && slices.ContainsFunc(all[first:], func(e bookstest.Event) bool { return e.Job == j.ID }) {
 		t.Error("the next job was begun before the child of the abandoned one had ended")
 	}
 }

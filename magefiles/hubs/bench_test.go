@@ -16,7 +16,7 @@ import (
 
 	"slipway/ci/dev/bench"
 	"slipway/ci/fleet"
-	"slipway/ci/hub/books"
+	"slipway/ci/hub/bookstest"
 	"slipway/ci/job"
 	"slipway/layers/run"
 )
@@ -133,11 +133,11 @@ func (b *hubBench) latency(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			events, err := books.Read(l.BoardFile(name))
+			events, err := bookstest.Read(l.BoardFile(name))
 			if err != nil {
 				return err
 			}
-			first := slices.IndexFunc(events, func(e books.Event) bool { return e.Job == j.ID })
+			first := slices.IndexFunc(events, func(e bookstest.Event) bool { return e.Job == j.ID })
 			if first < 0 {
 				return fmt.Errorf("the file of %s does not have the job %s", name, j.ID)
 			}

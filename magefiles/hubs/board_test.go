@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/ci/fleet"
-	"slipway/ci/hub/books"
+	"slipway/ci/hub/bookstest"
 	"slipway/ci/job"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -79,7 +79,7 @@ func workOn(dir string) int {
 	b := board{filepath.Join(dir, "file"), order, json.NewEncoder(out)}
 	kind, err := b.work(signals)
 	if err == nil {
-		err = books.Note(b.file, order, "end", kind)
+		err = bookstest.Note(b.file, order, "end", kind)
 	}
 	if err != nil {
 		return fail(err)
@@ -106,7 +106,7 @@ func (b board) chance(n uint32) uint32 {
 
 // work writes for a while. One job of 20 fails its checks. A SIGINT stops it.
 func (b board) work(signals <-chan os.Signal) (fleet.Kind, error) {
-	if err := books.Note(b.file, b.order, "begin", ""); err != nil {
+	if err := bookstest.Note(b.file, b.order, "begin", ""); err != nil {
 		return "", err
 	}
 	pause := writePause * time.Duration(1+b.chance(10)) / 10
@@ -114,14 +114,14 @@ func (b board) work(signals <-chan os.Signal) (fleet.Kind, error) {
 		pause = 0
 	}
 	for i := range int64(writes) {
-		if err := books.Note(b.file, b.order, "write", ""); err != nil {
+		if err := bookstest.Note(b.file, b.order, "write", ""); err != nil {
 			return "", err
 		}
 		_ = b.events.Encode(progress.Event{Time: time.Now(), Step: "write", State: progress.Running, Count: i, Total: writes})
 		fmt.Fprintf(os.Stderr, "write %d of job %s\n", i, b.order.Job.ID)
 		select {
 		case <-signals:
-			return fleet.Stopped, books.Note(b.file, b.order, "sigint", "")
+			return fleet.Stopped, bookstest.Note(b.file, b.order, "sigint", "")
 		case <-time.After(pause):
 		}
 	}

@@ -117,6 +117,9 @@ func writeThrough(ctx context.Context, l *Lab, workers int) (time.Duration, erro
 		return 0, err
 	}
 	defer station.Close()
+	renewing, done := context.WithCancel(ctx)
+	defer done()
+	go keepLease(renewing, station, alive)
 	return inTurns(ctx, workers, func(ctx context.Context, i int) error {
 		c, err := Ask[job.Change](ctx, l, job.VerbJobAdd, Job(m, m.Boards[i%len(m.Boards)]))
 		if err != nil {
@@ -130,6 +133,15 @@ func writeThrough(ctx context.Context, l *Lab, workers int) (time.Duration, erro
 		_, err = access.Ask[job.Change](ctx, station, job.VerbEnd, c)
 		return err
 	})
+}
+
+// keepLease renews a lease until ctx ends.
+func keepLease(ctx context.Context, station *access.Client, alive job.Alive) {
+	for run.Sleep(ctx, 5*time.Second) == nil {
+		if l, err := access.Ask[job.Lease](ctx, station, job.VerbAlive, alive); err == nil {
+			alive.Revision = l.Revision
+		}
+	}
 }
 
 // standIn connects as a station whose program was killed, as its next run.
@@ -154,7 +166,8 @@ func standIn(ctx context.Context, m *Machine) (*access.Client, job.Alive, error)
 	if err != nil {
 		return nil, alive, err
 	}
-	_, err = access.Ask[job.Lease](ctx, c, job.VerbHello, job.Hello{Station: job.Station{V: job.Version, Name: m.Name, Instance: alive.Instance, Epoch: alive.Epoch}})
+	l, err := access.Ask[job.Lease](ctx, c, job.VerbHello, job.Hello{Station: job.Station{V: job.Version, Name: m.Name, Instance: alive.Instance, Epoch: alive.Epoch}})
+	alive.Revision = l.Revision
 	return c, alive, err
 }
 

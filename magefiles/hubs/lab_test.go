@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"slipway/ci/hub/access"
-	"slipway/ci/hub/books"
+	"slipway/ci/hub/bookstest"
 	"slipway/ci/job"
 	"slipway/images"
 	"slipway/layers/localfile"
@@ -240,22 +240,22 @@ func (l *Lab) KeepBooks(ctx context.Context) ([]job.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	audit, err := books.Audit(ctx, l.Admin)
+	audit, err := bookstest.Audit(ctx, l.Admin)
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]books.Event{}
+	files := map[string][]bookstest.Event{}
 	if l.SSH {
 		return list.Jobs, l.checkServers(list.Jobs)
 	}
 	for _, m := range l.Stations {
 		for _, name := range m.Boards {
-			if files[name], err = books.Read(l.BoardFile(name)); err != nil {
+			if files[name], err = bookstest.Read(l.BoardFile(name)); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return list.Jobs, books.Check(list.Jobs, audit, files)
+	return list.Jobs, bookstest.Check(list.Jobs, audit, files)
 }
 
 // BoardFile returns the file of a simulated board.

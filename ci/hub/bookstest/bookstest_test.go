@@ -1,4 +1,4 @@
-package books
+package bookstest
 
 import (
 	"encoding/json"

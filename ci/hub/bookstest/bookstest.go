@@ -1,6 +1,6 @@
-// Package books compares what boards noted in files of their own with what a hub says of their jobs.
+// Package bookstest compares what boards noted in files of their own with what a hub says of their jobs.
 // Only simulated boards write such files.
-package books
+package bookstest
 
 import (
 	"bytes"
