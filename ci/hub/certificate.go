@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"slipway/layers/localfile"
 )
 
@@ -48,7 +50,7 @@ func OpenAuthority(dir string, names []string) (*Authority, error) {
 	data, err := localfile.Read(name, maxAuthorityBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		if data, err = newAuthority(); err == nil {
-			err = localfile.Replace(name, data)
+			err = renameio.WriteFile(name, data, 0o600) // synced: without it no identity is good
 		}
 	}
 	if err != nil {
