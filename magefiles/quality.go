@@ -121,7 +121,7 @@ meanwhile. An update takes minutes there.`
 go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
 go tool mage soak hub --rounds=3 --seed=7
-go tool mage soak hub --part=slow --hubs=1 --stations=2 --boards=3
+go tool mage soak hub --part=slow --hubs=1 --stations=2 --each=3
 go tool mage soak place --cards=200
 go tool mage soak update --kills=30`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")
@@ -130,7 +130,7 @@ go tool mage soak update --kills=30`
 	rounds := c.Number("rounds", 1, 1, "how many rollouts hub does; 1 if not given")
 	hubs := c.Number("hubs", 3, 1, "how many hub has; 3 if not given")
 	stations := c.Number("stations", 20, 1, "how many hub has; 20 if not given")
-	boards := c.Number("boards", 50, 1, "how many each station of hub has; 50 if not given")
+	boards := c.Number("each", 50, 1, "boards of each station of hub; 50 if not given")
 	part := c.Text("part=PART", "", "what hub does instead of rollouts with faults: "+strings.Join(soak.HubParts, ", "))
 	cards := c.Number("cards", 200, 1, "how many a flashing place writes; 200 if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {

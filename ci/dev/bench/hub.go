@@ -18,7 +18,7 @@ var hub = area{rounds: 200, root: true, measure: measureHub, packages: []string{
 	{name: "program"}, {name: "idle"}, {name: "latency"}, {name: "stations"}, {name: "engine"}, {name: "hand"}, {name: "labgrid"},
 }}
 
-// HubOptions are those of a bench of hubs, which the tests of magefiles/hubs read.
+// HubOptions are those of a bench of hubs, which the tests of magefiles/hubstest read.
 type HubOptions struct {
 	Dir, Slipway, Labgrid, Only string
 	Jobs                        int // of which the latency is measured

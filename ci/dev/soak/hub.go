@@ -15,7 +15,7 @@ import (
 	"slipway/layers/run"
 )
 
-// HubOptions are those of a soak of hubs, which the tests of magefiles/hubs read.
+// HubOptions are those of a soak of hubs, which the tests of magefiles/hubstest read.
 type HubOptions struct {
 	Dir      string
 	Hubs     int
@@ -121,11 +121,11 @@ func overlayClock(ctx context.Context, dir string) (flags []string, err error) {
 	return []string{"-overlay=" + overlay}, errors.Join(os.WriteFile(changed, []byte(now), 0o600), localfile.WriteJSON(overlay, map[string]any{"Replace": map[string]string{original: changed}}, 0o600))
 }
 
-// InHubs builds the tests of magefiles/hubs, which are slipway with simulated boards too, and runs a word
+// InHubs builds the tests of magefiles/hubstest, which are slipway with simulated boards too, and runs a word
 // of theirs with options as JSON. It needs Slipway's clone, as the folder that this runs in.
 func InHubs(ctx context.Context, w io.Writer, dir, word string, options any, flags ...string) error {
-	program := filepath.Join(dir, "hubs.test")
-	if err := run.Run(ctx, run.Command{Argv: slices.Concat([]string{"go", "test", "-c", "-o", program}, flags, []string{"./magefiles/hubs"})}); err != nil {
+	program := filepath.Join(dir, "hubstest.test")
+	if err := run.Run(ctx, run.Command{Argv: slices.Concat([]string{"go", "test", "-c", "-o", program}, flags, []string{"./magefiles/hubstest"})}); err != nil {
 		return err
 	}
 	data, err := json.Marshal(options)

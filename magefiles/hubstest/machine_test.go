@@ -1,4 +1,4 @@
-package hubs
+package hubstest
 
 import (
 	"bytes"

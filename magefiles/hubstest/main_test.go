@@ -1,7 +1,7 @@
 // Package hubs has only tests. Its test program is slipway whose "fleet smoke" simulates boards that are
 // folders. It runs hubs and stations as processes, breaks them, and measures them: "soak hub" and
 // "bench hub" start it.
-package hubs
+package hubstest
 
 import (
 	"context"
