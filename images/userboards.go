@@ -275,8 +275,13 @@ func IsSuiteFile(suite string) bool {
 // SentVariable says that the user's boards came from another machine, to a station of a hub.
 const SentVariable = "SLIPWAY_BOARDS_SENT"
 
-// virtualizer matches the programs that a board that was sent may name.
-var virtualizer = plaintext.Regexp(`^qemu-system-[a-z0-9_]{1,20}$`)
+// What a virtual board that was sent may name. Options of -machine name files, such as kernel=.
+var (
+	virtualizer   = plaintext.Regexp(`^qemu-system-[a-z0-9_]{1,20}$`)
+	machineType   = plaintext.Regexp(`^[a-z0-9._-]{0,40}$`)
+	processor     = plaintext.Regexp(`^[A-Za-z0-9.,+_=-]{0,100}$`)
+	debianPackage = plaintext.Regexp(`^([a-z0-9][a-z0-9.+-]{1,60})?$`)
+)
 
 // distrust keeps a board that was sent from programs and files of this machine. It drops the command for
 // the recovery mode: a station has its own.
@@ -291,6 +296,9 @@ func (s *Spec) distrust() error {
 		bad bool
 	}{
 		{"machine.program", s.Machine != nil && !virtualizer().MatchString(machine.Program)},
+		{"machine.type", !machineType().MatchString(machine.Type)},
+		{"machine.cpu", !processor().MatchString(machine.CPU)},
+		{"machine.package", !debianPackage().MatchString(machine.Package) || !debianPackage().MatchString(machine.Firmware.Package)},
 		{"machine.firmware", machine.Firmware.Path != "" && !strings.HasPrefix(path.Clean(machine.Firmware.Path), "/usr/share/")},
 		{"local", len(s.Local) > 0},
 		{"rig", s.Rig != nil},

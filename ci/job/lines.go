@@ -165,11 +165,12 @@ func (j Job) limit() time.Duration {
 	return time.Duration(min(j.LimitMS, longestLimit.Milliseconds())) * time.Millisecond
 }
 
-// typed returns the line as a person types it on the station.
+// typed returns the line as a person types it on the station. Of a program of station.yml it has the
+// name alone, as its arguments can be passwords.
 func (l Line) typed(work string) string {
-	words := l.Argv
-	if !l.Own {
-		words = append([]string{"slipway"}, l.Argv...)
+	words := append([]string{"slipway"}, l.Argv...)
+	if l.Own {
+		words = l.Argv[:1]
 	}
 	text := "cd " + plaintext.Quote(work) + " &&"
 	for _, word := range words {

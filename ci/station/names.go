@@ -50,6 +50,9 @@ func (s *station) addNamed(all map[string]local, used map[string]bool) {
 		for name, b := range s.config.Boards {
 			taken = taken || name == n.Name || b.Port == n.Port
 		}
+		for _, p := range s.config.Places {
+			taken = taken || p.config.Ports[n.Port] != ""
+		}
 		if taken {
 			s.sayError(context.Background(), "the name "+n.Name+" of the device at "+n.Port, errors.New("another board here has the name or the port"))
 			continue

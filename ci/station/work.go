@@ -97,6 +97,7 @@ type work struct {
 	whole     chan struct{} // holds one: final was set
 	logged    chan struct{} // closed when the hub has the log
 	signalled time.Time
+	signals   int // SIGINTs that this run sent
 
 	mu       sync.Mutex
 	key      key
@@ -248,6 +249,9 @@ func (w *work) claimAs(ctx context.Context, attempt int) error {
 // again begins the next attempt of a job whose child was killed. The commands are made to be repeated.
 func (w *work) again(ctx context.Context) (bool, error) {
 	c := w.change()
+	if c.Job.Stop != "" {
+		return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Unsure, Saw: "its process was killed, and " + c.Job.StopBy + " had stopped it"}})
+	}
 	if n := c.Job.Claim.Attempt; n < attempts {
 		err := w.claimAs(ctx, n+1)
 		if errors.Is(err, bus.ErrConflict) {
@@ -274,6 +278,9 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 	how, err := w.how(ctx, c.Job)
 	if fetch.IsNetworkError(err) {
 		return false, err // it is tried again
+	}
+	if err == nil {
+		err = w.forgetStops()
 	}
 	if err == nil {
 		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: w.s.lease.end()})
@@ -332,20 +339,32 @@ func (w *work) attend(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
+// forgetStops forgets the signals that the process of an earlier attempt got.
+func (w *work) forgetStops() error {
+	w.signals = 0
+	err := os.Remove(filepath.Join(string(w.folder), stopsName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // stop passes a wish to stop on to the child, once: a SIGINT for "gently", and a second one for
-// "now". It notes a signal before it sends it, as one too many would turn "gently" into "now".
+// "now". It notes a signal before it sends it, as one too many would turn "gently" into "now". On a
+// full disk the note is only in memory.
 func (w *work) stop() error {
 	want := map[job.Stop]int{job.Gently: 1, job.Now: 2}[w.change().Job.Stop]
 	name := filepath.Join(string(w.folder), stopsName)
 	data, _ := localfile.Read(name, 8) // none is 0
 	sent, _ := strconv.Atoi(string(data))
+	sent = max(sent, w.signals)
 	if sent >= want || time.Since(w.signalled) < stopsGap {
 		return nil
 	}
-	if err := localfile.Replace(name, []byte(strconv.Itoa(sent+1))); err != nil {
+	if err := localfile.Replace(name, []byte(strconv.Itoa(sent+1))); err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 		return err
 	}
-	w.signalled = time.Now()
+	w.signals, w.signalled = sent+1, time.Now()
 	if err := w.folder.Signal(unix.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}

@@ -459,7 +459,7 @@ Each job runs as a child of its own, which is the line that a person would type 
 when the station ends, and the next start waits for it.`
 	c.Example = `slipway station
 slipway station bench.yml --parallel=4`
-	parallel := c.Number("parallel", 0, 1, "jobs at a time; what station.yml says, or 16, if not given")
+	parallel := c.Number("parallel", 0, 1, "jobs at a time; what station.yml says, or 4, if not given")
 	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		id, err := access.Load(*name, true)
