@@ -672,7 +672,11 @@ func TestDiskFull(t *testing.T) {
 		t.Skipf("a tmpfs cannot be mounted: %v: run the tests as root", err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(b.state, 0); err != nil {
+		err := unix.Unmount(b.state, 0)
+		for end := time.Now().Add(10 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			err = unix.Unmount(b.state, 0) // once the job's process has ended, which it has said already
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	})
