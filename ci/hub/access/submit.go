@@ -74,15 +74,19 @@ func BuilderArch(ctx context.Context, c *Client) (string, error) {
 	return arch, err // without any, the hub says so
 }
 
-// Submit adds a job, under a new ID each time.
+// Submit adds a job, under a new ID each time. It is one job, also if the hub's answer is lost.
 func Submit(ctx context.Context, c *Client, j job.Job) (job.Change, error) {
 	j.V, j.ID = job.Version, job.NewID()
-	return Ask[job.Change](ctx, c, job.VerbJobAdd, j)
+	return AskOn[job.Change](ctx, c, job.VerbJobAdd, j)
 }
 
 // Follow shows a job's events until it has ended, and returns it.
 func Follow(ctx context.Context, c *Client, j job.Job, show func(progress.Event)) (job.Job, error) {
-	subject := "prog.*." + bus.Key(j.Name, j.ID) // a build has no station yet
+	station := "*" // a build has none yet
+	if j.Station != "" {
+		station = bus.Token(j.Station)
+	}
+	subject := "prog." + station + "." + bus.Key(j.Name, j.ID)
 	sub, err := c.Subscribe(subject, func(m *nats.Msg) {
 		var e progress.Event
 		if json.Unmarshal(m.Data, &e) == nil { // a line that cannot be read is left out of the bars
@@ -98,21 +102,12 @@ func Follow(ctx context.Context, c *Client, j job.Job, show func(progress.Event)
 
 // Wait waits until a job has ended, also while the hub is away.
 func Wait(ctx context.Context, c *Client, id string) (job.Job, error) {
-	var since uint64
-	for {
-		change, err := Ask[job.Change](ctx, c, job.VerbJobWait, job.Wait{ID: id, Since: since})
-		switch {
-		case ctx.Err() != nil:
-			return job.Job{}, context.Cause(ctx)
-		case errors.Is(err, bus.ErrAway):
-			_ = run.Sleep(ctx, time.Second)
-			continue
-		case err != nil:
-			return job.Job{}, err
-		case change.Job.State == job.Ended:
-			return change.Job, nil
+	for change := (job.Change{}); ; {
+		var err error
+		change, err = AskOn[job.Change](ctx, c, job.VerbJobWait, job.Wait{ID: id, Since: change.Revision})
+		if err != nil || change.Job.State == job.Ended {
+			return change.Job, err
 		}
-		since = change.Revision
 	}
 }
 
@@ -139,17 +134,8 @@ const Patience = 15 * time.Minute
 
 // NextOf waits until a rollout differs, also while the hub is away, and returns it without results.
 func NextOf(ctx context.Context, c *Client, s job.RolloutState) (job.RolloutState, error) {
-	for {
-		_ = run.Sleep(ctx, time.Second/5) // each job changes it
-		next, err := Ask[job.RolloutState](ctx, c, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Since: s.Revision})
-		if ctx.Err() != nil {
-			return s, context.Cause(ctx)
-		}
-		if !errors.Is(err, bus.ErrAway) {
-			return next, err
-		}
-		_ = run.Sleep(ctx, time.Second)
-	}
+	_ = run.Sleep(ctx, time.Second/5) // each job changes it
+	return AskOn[job.RolloutState](ctx, c, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Since: s.Revision})
 }
 
 // WriteRollout writes what a rollout has done until now as fleet writes a run: fleet.json, index.html
