@@ -891,3 +891,34 @@ func TestBoardReports(t *testing.T) {
 		t.Errorf("the charts are %s", text)
 	}
 }
+
+// The last result is that of the last end: the IDs of a rollout's jobs are in no order. A build's page
+// asks for the station of its job, as a builder is no board.
+func TestStateOrder(t *testing.T) {
+	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	ended := func(id string, hours int, kind fleet.Kind) job.Change {
+		j := smokeJob("s", "b")
+		j.ID, j.State, j.Result = id, job.Ended, &job.Result{Result: fleet.Result{Kind: kind}}
+		return job.Change{Job: j, At: at.Add(time.Duration(hours) * time.Hour)}
+	}
+	build := smokeJob("s", job.Builder)
+	build.ID, build.State, build.Steps = "5", job.Running, []job.Step{{Do: job.Build}}
+	b := lab("b")
+	b.Last = &job.Last{Job: "9", Kind: fleet.Checks, At: at}
+	stations := []job.HubStation{{Station: job.Station{Name: "s"}, Heard: true}}
+	s := newState([]job.HubBoard{{Board: b, Station: "s", Heard: true}}, stations, []job.Change{ended("8", 1, fleet.Checks), ended("2", 3, fleet.Passed), ended("7", 2, fleet.Checks), {Job: build}})
+	if got := s.boards[0]; got.state != "free" || got.Last.Job != "2" || got.ended.ID != "2" || got.jobs[1].ID != "7" {
+		t.Errorf("the board is %s after %+v; want free after the job 2", got.state, got.Last)
+	}
+	for _, heard := range []bool{true, false} {
+		stations[0].Heard = heard
+		v, err := (&Page{}).newView(t.Context(), s, job.Person{Role: job.Admin}, &url.URL{Path: "/jobs/5"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts, err := v.draw()
+		if text := fmt.Sprint(parts); err != nil || strings.Contains(text, ">Stop<") != heard || strings.Contains(text, "Abandon") == heard {
+			t.Errorf("heard %v: the build's page is %s, %v", heard, text, err)
+		}
+	}
+}
