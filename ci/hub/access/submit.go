@@ -141,13 +141,23 @@ func NextOf(ctx context.Context, c *Client, s job.RolloutState) (job.RolloutStat
 // WriteRollout writes what a rollout has done until now as fleet writes a run: fleet.json, index.html
 // and junit.xml in a folder, and the report of each board in a folder there.
 func WriteRollout(ctx context.Context, c *Client, s job.RolloutState, dir string) (err error) {
-	o, reports := s.Outcome(func(w job.ReportWish) (job.Report, error) { return Ask[job.Report](ctx, c, job.VerbReportGet, w) })
+	o, reports, tooMany := s.Outcome(func(w job.ReportWish) (one report.Report, _ error) {
+		sent, unread := Ask[job.Report](ctx, c, job.VerbReportGet, w)
+		if unread == nil {
+			one, unread = sent.Only()
+		}
+		if unread == nil && one.Board != "" {
+			err = errors.Join(err, report.WriteAll(filepath.Join(dir, w.Name), []report.Report{one}))
+		}
+		return one, unread
+	})
+	if tooMany != nil {
+		return tooMany
+	}
 	for i, r := range reports {
 		if r.Board != "" {
 			name := o.Results[i].Host
 			o.Results[i].Report = filepath.Join(name, report.ReportHTML)
-			err = errors.Join(err, report.WriteAll(filepath.Join(dir, name), []report.Report{r}))
-			reports[i].Logs = nil
 		}
 	}
 	return cmp.Or(errors.Join(err, context.Cause(ctx)), o.Write(dir, reports))

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -132,10 +131,8 @@ func (v *view) waveRows() (waves, boards []row) {
 
 // causeRows groups the failures of the page's rollout, as fleet's page does.
 func (v *view) causeRows() (all []row) {
-	noReport := func(job.ReportWish) (job.Report, error) {
-		return job.Report{}, errors.New("the page of all boards reads them")
-	}
-	o, reports := v.Rollout.Outcome(noReport)
+	noReport := func(job.ReportWish) (r report.Report, _ error) { return } // the page of all boards reads them
+	o, reports, _ := v.Rollout.Outcome(noReport)
 	for _, c := range o.Page(reports).Causes {
 		var names []string
 		for _, b := range c.Boards[:min(len(c.Boards), 10)] {
@@ -152,9 +149,16 @@ func (p *Page) outcome(r *http.Request, who job.Person) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, reports := s.Outcome(func(w job.ReportWish) (job.Report, error) {
-		return ask[job.Report](r.Context(), p.h, who, job.VerbReportGet, w)
+	o, reports, err := s.Outcome(func(w job.ReportWish) (report.Report, error) {
+		sent, err := ask[job.Report](r.Context(), p.h, who, job.VerbReportGet, w)
+		if err != nil {
+			return report.Report{}, err
+		}
+		return sent.Only()
 	})
+	if err != nil {
+		return nil, err
+	}
 	page := o.Page(reports)
 	page.Files = nil // beside a page of fleet, which "rollout show --to" writes
 	return page.Render()
