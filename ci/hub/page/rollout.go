@@ -72,8 +72,8 @@ func loadRollout(ctx context.Context, p *Page, who job.Person, v *view) (err err
 	return err
 }
 
-// CanGoBack reports whether the page's rollout brought something onto boards.
-func (v *view) CanGoBack() bool {
+// canGoBack reports whether the page's rollout brought something onto boards.
+func (v *view) canGoBack() bool {
 	return v.Rollout.Ended && job.Job{Steps: v.Rollout.Steps}.ChangesBoard()
 }
 
@@ -87,7 +87,11 @@ func (v *view) rolloutPage() bool {
 		about.Form = "rollout"
 	}
 	waves, boards := v.waveRows()
-	return v.show(section{ID: "waves", Title: "Waves", Rows: waves}, about, limited("causes", "Failures by cause", "No board failed.", v.causeRows()), limited("boards", "Boards", "", boards), section{ID: "outcome", Title: "All boards and checks", Form: "outcome", Still: true})
+	all := []section{{ID: "waves", Title: "Waves", Rows: waves}, about}
+	if v.canGoBack() && v.May(job.VerbRolloutBack) { // it stays, as it has the ID of what it begins
+		all = append(all, section{ID: "back", Title: "Back", Form: "back", Still: true})
+	}
+	return v.show(append(all, limited("causes", "Failures by cause", "No board failed.", v.causeRows()), limited("boards", "Boards", "", boards), section{ID: "outcome", Title: "All boards and checks", Form: "outcome", Still: true})...)
 }
 
 // waveRows returns a line for each wave of the page's rollout, and one for each board, those that
