@@ -59,19 +59,40 @@ func WaitForBoard(ctx context.Context, c *Client, name string) error {
 	}
 }
 
-// BuilderArch returns the architecture of a builder, if possible that of this machine.
+// BuilderArch returns the architecture of a builder, if possible of one that is heard, and that of this
+// machine. It warns if none is heard.
 func BuilderArch(ctx context.Context, c *Client) (string, error) {
 	list, err := Ask[job.StationList](ctx, c, job.VerbStationList, nil)
-	arch := runtime.GOARCH
-	for _, s := range list.Stations {
-		if s.Builds && s.Arch == runtime.GOARCH {
-			return s.Arch, err
-		}
-		if s.Builds {
-			arch = s.Arch
-		}
+	if err != nil {
+		return "", err
 	}
-	return arch, err // without any, the hub says so
+	arch, heard := builderArch(list.Stations)
+	if !heard {
+		progress.Warn(ctx, "no builder is heard; the job waits for one")
+	}
+	return arch, nil
+}
+
+// builderArch returns the architecture of the best builder, and whether that is heard. Without any
+// builder, of which the hub speaks, none is missed.
+func builderArch(stations []job.HubStation) (arch string, heard bool) {
+	builders := slices.DeleteFunc(slices.Clone(stations), func(s job.HubStation) bool { return !s.Builds })
+	if len(builders) == 0 {
+		return runtime.GOARCH, true
+	}
+	rank := func(s job.HubStation) int {
+		switch isOwn := s.Arch == runtime.GOARCH; {
+		case s.Heard && isOwn:
+			return 0
+		case s.Heard:
+			return 1
+		case isOwn:
+			return 2
+		}
+		return 3
+	}
+	best := slices.MinFunc(builders, func(a, b job.HubStation) int { return rank(a) - rank(b) })
+	return best.Arch, best.Heard
 }
 
 // Submit adds a job, under a new ID each time. It is one job, also if the hub's answer is lost.
