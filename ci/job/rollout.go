@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"slipway/ci/fleet"
 	"slipway/ci/report"
+	"slipway/layers/plaintext"
 )
 
 // Rollout is one work on many boards of a hub, in waves.
@@ -130,9 +132,13 @@ type RolloutResult struct {
 	Result *fleet.Result `json:"result,omitempty"` // nil until no other attempt follows
 }
 
-// Outcome returns what a rollout has done until now as a run of fleet, and the report of each board, an
-// empty one for a board without. Boards that were not begun are in it once the rollout has ended.
-func (s RolloutState) Outcome(get func(ReportWish) (Report, error)) (o fleet.Outcome, reports []report.Report) {
+// maxOutcomeBytes limits the reports of a rollout, which come from boards, without their logs.
+const maxOutcomeBytes = 256 << 20
+
+// Outcome returns what a rollout has done until now as a run of fleet, and the report of each board
+// without its logs, an empty one for a board without. Boards that were not begun are in it once the
+// rollout has ended.
+func (s RolloutState) Outcome(get func(ReportWish) (report.Report, error)) (o fleet.Outcome, reports []report.Report, err error) {
 	var steps []string
 	for _, step := range s.Steps {
 		steps = append(steps, string(step.Do))
@@ -145,6 +151,7 @@ func (s RolloutState) Outcome(get func(ReportWish) (Report, error)) (o fleet.Out
 	if s.At.After(s.Began) && !s.Began.IsZero() {
 		o.ElapsedMS = s.At.Sub(s.Began).Milliseconds()
 	}
+	bytes := 0
 	for _, r := range s.Results {
 		found := fleet.Result{Kind: fleet.NotBegun}
 		if r.Result != nil {
@@ -155,14 +162,17 @@ func (s RolloutState) Outcome(get func(ReportWish) (Report, error)) (o fleet.Out
 		found.Host, found.Address, found.Canary, found.Tries, found.Report = r.Name, r.Station, r.Wave == 0, r.Tries, ""
 		one := report.Report{}
 		if found.Checks > 0 {
-			if sent, err := get(ReportWish{Station: r.Station, Name: r.Name, Job: r.Job}); err == nil {
-				one, _ = sent.Only() // an empty one, if it cannot be read
+			one, _ = get(ReportWish{Station: r.Station, Name: r.Name, Job: r.Job}) // an empty one, if it cannot be read
+			one.Logs = nil
+			text, _ := json.Marshal(one) // it was read from JSON
+			if bytes += len(text); bytes > maxOutcomeBytes {
+				return o, nil, fmt.Errorf("the reports of this rollout are larger than %s\nnext: hub report %s  # one board's", plaintext.SizeText(maxOutcomeBytes), r.Name)
 			}
 		}
 		o.Results, reports = append(o.Results, found), append(reports, one)
 	}
 	o.Work = fmt.Sprintf("%s of %s by %s, on %d of %s", o.Did.Command, cmp.Or(s.Artifact, "no artifact"), s.By, len(o.Results), report.Boards(s.Boards))
-	return o, reports
+	return o, reports, nil
 }
 
 // RolloutWish asks to change a rollout, or for its results.

@@ -250,11 +250,11 @@ func (s *station) announced() (all []job.Board) {
 	return all
 }
 
-// noteResult notes a board's result.
+// noteResult notes a board's result, unless a later one is known.
 func (s *station) noteResult(j job.Job, r job.Result, at time.Time) {
 	s.boards.mu.Lock()
 	defer s.boards.mu.Unlock()
-	if s.boards.last[j.Name].Job > j.ID {
+	if s.boards.last[j.Name].At.After(at) { // the IDs of a rollout's jobs say no time
 		return
 	}
 	s.boards.last[j.Name] = job.Last{Job: j.ID, Kind: r.Kind, At: at.UTC()}

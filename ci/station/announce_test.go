@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/fleet"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
 	"slipway/flash/device"
@@ -250,5 +251,18 @@ func TestNamesYield(t *testing.T) {
 	s.takeNames(names)
 	if all := s.list(); all["card"].Board.Board != "pi" || all["card"].Device != "usb:2-1" || all["mine"].Name != "" || all["sdy"].Name == "" || all["free"].Board.Board != "orin" {
 		t.Errorf("boards = %+v", all)
+	}
+}
+
+// The last result is that of the last end: the IDs of a rollout's jobs are in no order.
+func TestLastResult(t *testing.T) {
+	s := stationOf(t, `boards: {card: {board: pi, port: "usb:2-1"}}`)
+	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	for i, id := range []string{"8", "2", "5"} {
+		hours := []int{1, 3, 2}[i]
+		s.noteResult(job.Job{ID: id, Name: "card"}, job.Result{Result: fleet.Result{Kind: fleet.Passed}}, at.Add(time.Duration(hours)*time.Hour))
+	}
+	if got := s.boards.last["card"].Job; got != "2" {
+		t.Errorf("the last result is that of the job %s; want 2", got)
 	}
 }

@@ -108,7 +108,7 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 		inventory, bundle := words[1], words[2]
 		request := request(inventory, *dryRun)
 		if isHub(inventory) {
-			confirm, err := c.askYes(*yes, notUpdated)
+			confirm, err := c.askYes(*yes, notSent)
 			return runUnlessFailed(err, func() error {
 				return rollout(ctx, spec, request, updateSteps(spec, bundle, *downgrade, confirm), *asJSON)
 			})
@@ -439,7 +439,7 @@ slipway rollout back 06FQ3C8T9KX2M4Z7 --yes`
 	yes := c.Switch("yes", "do not ask")
 	asJSON := c.Switch("json", "print the rollout as JSON")
 	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
-		confirm, err := c.askYes(*yes || *dryRun, "not confirmed, and nothing was begun")
+		confirm, err := c.askYes(*yes || *dryRun, "not confirmed, and nothing was begun\nnext: repeat the line with --dry-run")
 		if err != nil {
 			return err
 		}
@@ -448,7 +448,7 @@ slipway rollout back 06FQ3C8T9KX2M4Z7 --yes`
 		if err != nil || *dryRun {
 			return printResult(s, err, *asJSON, func(w io.Writer) error {
 				fmt.Fprintf(w, "%s would go to %d boards:\n", s.Artifact, s.Boards)
-				return table(w, "NAME\tSTATION", s.Plan, func(b job.RolloutBoard) string { return b.Name + "\t" + b.Station })
+				return table(w, "NAME\tSTATION", s.Plan, func(b job.RolloutBoard) []any { return []any{b.Name, b.Station} })
 			})
 		}
 		if confirm != nil {

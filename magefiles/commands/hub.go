@@ -226,9 +226,19 @@ func (c *Command) wishes(verb string, wish func(words []string) any) *Command {
 
 func init() { fetch.Hub = access.Registry }
 
+// useHub returns the identity for a hub, as access.Load does. "hub:" in a place is then that hub, here
+// and in children.
+func useHub(name string, station bool) (access.Identity, error) {
+	id, err := access.Load(name, station)
+	if err == nil {
+		err = os.Setenv(access.Variable, id.Hub)
+	}
+	return id, err
+}
+
 // onHub calls work with a connection to a hub.
 func onHub(ctx context.Context, name string, work func(*access.Client) error) error {
-	id, err := access.Load(name, false)
+	id, err := useHub(name, false)
 	if err != nil {
 		return err
 	}
@@ -244,13 +254,13 @@ func hubBoardsCommand() *Command {
 	c := New("boards", "List the boards of a hub's stations")
 	c.Example = `slipway hub boards --json`
 	return lists(c, job.VerbBoardList, func(w io.Writer, list job.BoardList) error {
-		return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) string {
+		return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) []any {
 			state := plaintext.Either(!b.Heard, "not heard", plaintext.Either(b.Job != "", "at work: "+b.Job, plaintext.Either(b.Note != "", b.Note, "free")))
 			last := ""
 			if b.Last != nil {
 				last = string(b.Last.Kind)
 			}
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.Name, b.Board.Board, b.Station, state, last)
+			return []any{b.Name, b.Board.Board, b.Station, state, last}
 		})
 	})
 }
@@ -259,9 +269,9 @@ func hubPeopleCommand() *Command {
 	c := New("people", "List the people and stations that joined a hub")
 	c.Example = `slipway hub people --json`
 	return lists(c, job.VerbPeople, func(w io.Writer, people job.People) error {
-		return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) string {
+		return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) []any {
 			role := plaintext.Either(p.Key == "", "removed", string(p.Role))
-			return fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, role, p.Since.Format(time.DateTime), p.By)
+			return []any{p.Name, role, p.Since.Format(time.DateTime), p.By}
 		})
 	})
 }
@@ -284,8 +294,8 @@ slipway hub report lab3-07 --number=412 --as=html`
 		if *list {
 			all, err := access.Ask[job.Reports](ctx, client, job.VerbReportList, wish)
 			return printResult(all, err, *form != nil, func(w io.Writer) error {
-				return table(w, "NUMBER\tAT\tJOB", all.Reports, func(r job.Report) string {
-					return fmt.Sprintf("%d\t%s\t%s", r.N, r.At.UTC().Format(time.RFC3339), r.ID)
+				return table(w, "NUMBER\tAT\tJOB", all.Reports, func(r job.Report) []any {
+					return []any{r.N, r.At.UTC().Format(time.RFC3339), r.ID}
 				})
 			})
 		}
@@ -305,12 +315,16 @@ slipway hub report lab3-07 --number=412 --as=html`
 	return c
 }
 
-// table writes a title and a line for each of all.
-func table[T any](w io.Writer, title string, all []T, line func(T) string) error {
+// table writes a title and a line of cells for each of all.
+func table[T any](w io.Writer, title string, all []T, cells func(T) []any) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, title)
 	for _, one := range all {
-		fmt.Fprintln(tw, plaintext.Printable(line(one)))
+		var line []string
+		for _, cell := range cells(one) {
+			line = append(line, plaintext.OneLine(fmt.Sprint(cell))) // a line break would forge a line
+		}
+		fmt.Fprintln(tw, strings.Join(line, "\t"))
 	}
 	return tw.Flush()
 }
@@ -325,9 +339,9 @@ func hubLogCommand() *Command {
 	c := New("log", "Print who asked a hub for which change, the newest last")
 	c.Example = `slipway hub log --json`
 	return lists(c, job.VerbAudit, func(w io.Writer, audit hub.Audit) error {
-		return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) string {
+		return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) []any {
 			what := plaintext.Either(r.Refused == "", r.What, "refused: "+r.Refused)
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, plaintext.OneLine(what))
+			return []any{r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, what}
 		})
 	})
 }
@@ -362,8 +376,8 @@ func tableListCommand() *Command {
 	c := New("list", "List the tables of a hub, and how many rows are free, reserved and used")
 	c.Example = `slipway hub table list --json`
 	return lists(c, job.VerbTables, func(w io.Writer, all job.Tables) error {
-		return table(w, "TABLE\tROWS\tFREE\tRESERVED\tUSED", all.Tables, func(t job.TableCount) string {
-			return fmt.Sprintf("%s\t%d\t%d\t%d\t%d", t.Table, t.Rows, t.Rows-t.Reserved-t.Used, t.Reserved, t.Used)
+		return table(w, "TABLE\tROWS\tFREE\tRESERVED\tUSED", all.Tables, func(t job.TableCount) []any {
+			return []any{t.Table, t.Rows, t.Rows - t.Reserved - t.Used, t.Reserved, t.Used}
 		})
 	})
 }
@@ -383,9 +397,9 @@ func tableShowCommand() *Command {
 }
 
 func showRows(w io.Writer, rows []job.TableRow) error {
-	return table(w, "ROW\tSTATION\tPLACE\tCARD\tSINCE", rows, func(r job.TableRow) string {
+	return table(w, "ROW\tSTATION\tPLACE\tCARD\tSINCE", rows, func(r job.TableRow) []any {
 		since := plaintext.Either(r.Card == "", "", r.Used.UTC().Format(time.RFC3339))
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.Row, r.Station, r.Place, r.Card, since)
+		return []any{r.Row, r.Station, r.Place, r.Card, since}
 	})
 }
 
@@ -462,7 +476,7 @@ slipway station bench.yml --parallel=4`
 	parallel := c.Number("parallel", 0, 1, "jobs at a time; what station.yml says, or 4, if not given")
 	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		id, err := access.Load(*name, true)
+		id, err := useHub(*name, true)
 		if err != nil {
 			return err
 		}
@@ -471,9 +485,6 @@ slipway station bench.yml --parallel=4`
 			return err
 		}
 		o.Parallel = *parallel
-		if err := os.Setenv(access.Variable, id.Hub); err != nil { // for the children
-			return err
-		}
 		progress.Release(ctx)
 		return unlessStopped(ctx, station.Run(ctx, o))
 	})
@@ -504,9 +515,9 @@ func stationListCommand() *Command {
 	c := New("list", "List the stations of a hub, and whether it hears them")
 	c.Example = `slipway station list --json`
 	return lists(c, job.VerbStationList, func(w io.Writer, list job.StationList) error {
-		return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE\tBUILDS ON", list.Stations, func(s job.HubStation) string {
+		return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE\tBUILDS ON", list.Stations, func(s job.HubStation) []any {
 			state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB\t%s", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30), plaintext.Either(s.Builds, s.Arch, ""))
+			return []any{s.Name, state, s.Machine, s.Program, fmt.Sprintf("%.1f GiB", float64(s.FreeBytes)/(1<<30)), plaintext.Either(s.Builds, s.Arch, "")}
 		})
 	})
 }

@@ -39,15 +39,15 @@ slipway job list --json`
 	board := c.Text("board=BOARD", "", "only those of this kind of board, or of the board with this name")
 	failed := c.Switch("failed", "only those that failed")
 	return lists(c, job.VerbJobList, func(w io.Writer, all job.Changes) error {
-		return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) string {
+		return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) []any {
 			j := c.Job
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", j.ID, j.Station, j.Subject(), j.Board, stepsOf(j), j.By, stateOf(j))
+			return []any{j.ID, j.Station, j.Subject(), j.Board, stepsOf(j), j.By, stateOf(j)}
 		})
 	}, func(all *job.Changes) {
 		all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
 			return *board != "" && c.Job.Board != *board && c.Job.Name != *board || *failed && (c.Job.Result == nil || !c.Job.Result.Kind.Failed())
 		})
-		slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Compare(a.Job.ID, b.Job.ID) })
+		slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job.ID, b.Job.ID)) })
 	})
 }
 
@@ -83,16 +83,16 @@ slipway job show 06FQ3C8T9KX2M4Z7 --json`
 }
 
 func showJob(w io.Writer, j job.Job) error {
-	fmt.Fprintf(w, "%s  %s of %s (%s), by %s: %s\n", j.ID, j.Subject(), cmp.Or(j.Station, "any builder"), j.Board, j.By, stateOf(j))
+	fmt.Fprintln(w, plaintext.OneLine(fmt.Sprintf("%s  %s of %s (%s), by %s: %s", j.ID, j.Subject(), cmp.Or(j.Station, "any builder"), j.Board, j.By, stateOf(j))))
 	if r := j.Result; r != nil {
 		for _, s := range r.Steps {
-			fmt.Fprintf(w, "  %-8s exit status %d after %v\n", s.Do, s.Status, (time.Duration(s.ElapsedMS) * time.Millisecond).Round(time.Second/10))
+			fmt.Fprintf(w, "  %-8s exit status %d after %v\n", plaintext.OneLine(string(s.Do)), s.Status, (time.Duration(s.ElapsedMS) * time.Millisecond).Round(time.Second/10))
 		}
 		if r.Saw != "" {
 			fmt.Fprintln(w, " ", plaintext.OneLine(r.Saw))
 		}
 		if r.Line != "" {
-			fmt.Fprintf(w, "by hand on %s: %s\n", j.Station, plaintext.OneLine(r.Line))
+			fmt.Fprintf(w, "by hand on %s: %s\n", plaintext.OneLine(j.Station), plaintext.OneLine(r.Line))
 		}
 	}
 	return nil
@@ -109,9 +109,12 @@ func jobLogCommand() *Command {
 }
 
 func printLog(ctx context.Context, client *access.Client, id string, follow bool) error {
-	wish := job.LogWish{ID: id, N: 1, Now: !follow}
+	wish, ask := job.LogWish{ID: id, N: 1, Now: !follow}, access.Ask[job.Log]
+	if follow {
+		ask = access.AskOn[job.Log]
+	}
 	for {
-		piece, err := access.Ask[job.Log](ctx, client, job.VerbJobLog, wish)
+		piece, err := ask(ctx, client, job.VerbJobLog, wish)
 		if err != nil {
 			return err
 		}
@@ -422,6 +425,9 @@ func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep b
 		}
 		err = submit(ctx, client, spec, spec.Board, stepsOnly(job.Flash, job.Boot, job.Deploy, job.Smoke), func(j job.Job) error { return followJob(ctx, client, j, false) })
 		if keep && ctx.Err() == nil {
+			if err != nil { // it is returned only after Ctrl-C
+				fmt.Fprintln(stderr, "Error:", err)
+			}
 			fmt.Fprintln(stderr, "the hub and the station go on until Ctrl-C")
 			<-ctx.Done()
 		}

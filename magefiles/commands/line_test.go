@@ -253,6 +253,15 @@ func TestWrongLines(t *testing.T) {
 	}
 }
 
+// A hub has no dry run: without a terminal, its next step is not one.
+func TestNobodyAnswers(t *testing.T) {
+	for refusal, want := range map[string]string{notUpdated: " --dry-run", notSent: " help"} {
+		if _, err := updateCommand().askYes(false, refusal); err == nil || !strings.HasSuffix(err.Error(), want) || !strings.Contains(err.Error(), "--yes confirms") || StatusOf(err) != 2 {
+			t.Errorf("%s: %v; want it to end with %q", refusal, err, want)
+		}
+	}
+}
+
 // exampleArgs returns a line with all words and flags of a command.
 func exampleArgs(cmd *cobra.Command) (words, flags []string) {
 	for _, field := range strings.Fields(cmd.Use)[1:] {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -117,6 +119,9 @@ func (s *soakedHub) disturb(ctx context.Context, group *sync.WaitGroup) {
 func (s *soakedHub) choose() (f hubFault) {
 	if len(s.next) == 0 {
 		for _, f := range hubFaults {
+			if f.name == twoHubs && len(s.lab.Hubs) < 2 {
+				continue // it would wait for ever, and keep the others from being chosen
+			}
 			n := 1
 			if s.begun {
 				n = f.weight
@@ -179,5 +184,18 @@ func (s *soakedHub) stopJob(ctx context.Context) {
 	wish := job.StopWish{ID: open[s.random.IntN(len(open))].ID, How: []job.Stop{job.Gently, job.Now}[s.random.IntN(2)]}
 	if _, err := Ask[job.Change](ctx, s.lab, job.VerbJobStop, wish); err == nil {
 		s.note("job stopped by a person")
+	}
+}
+
+// One hub cannot be two: that fault would be put back for ever.
+func TestFaultsOfHubs(t *testing.T) {
+	for hubs, want := range map[int]int{1: len(hubFaults) - 1, 3: len(hubFaults)} {
+		s, seen := &soakedHub{random: rand.New(rand.NewPCG(1, 0)), lab: &Lab{Hubs: make([]*Machine, hubs)}}, map[string]bool{}
+		for range 100 {
+			seen[s.choose().name] = true
+		}
+		if len(seen) != want || seen[twoHubs] != (hubs > 1) {
+			t.Errorf("%d hubs have %d faults: %v; want %d", hubs, len(seen), seen, want)
+		}
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // Variable names the hub, if several were joined.
@@ -273,6 +274,20 @@ func Load(hub string, station bool) (id Identity, err error) {
 		return id, fmt.Errorf("nobody joined the hub %s here%s\nnext: slipway hub invite %s NAME  # by an admin", hub, plaintext.Either(station, " as a station", ""), plaintext.Either(station, "station", "person"))
 	}
 	return id, err
+}
+
+// AskOn is Ask, also while the hub is away: it asks again until ctx ends.
+func AskOn[Out any](ctx context.Context, c *Client, verb string, in any) (Out, error) {
+	for {
+		out, err := Ask[Out](ctx, c, verb, in)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return out, context.Cause(ctx)
+		case !errors.Is(err, bus.ErrAway):
+			return out, err
+		}
+		_ = run.Sleep(ctx, time.Second)
+	}
 }
 
 // Ask sends a request and returns the hub's answer.

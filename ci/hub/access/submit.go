@@ -59,30 +59,55 @@ func WaitForBoard(ctx context.Context, c *Client, name string) error {
 	}
 }
 
-// BuilderArch returns the architecture of a builder, if possible that of this machine.
+// BuilderArch returns the architecture of a builder, if possible of one that is heard, and that of this
+// machine. It warns if none is heard.
 func BuilderArch(ctx context.Context, c *Client) (string, error) {
 	list, err := Ask[job.StationList](ctx, c, job.VerbStationList, nil)
-	arch := runtime.GOARCH
-	for _, s := range list.Stations {
-		if s.Builds && s.Arch == runtime.GOARCH {
-			return s.Arch, err
-		}
-		if s.Builds {
-			arch = s.Arch
-		}
+	if err != nil {
+		return "", err
 	}
-	return arch, err // without any, the hub says so
+	arch, heard := builderArch(list.Stations)
+	if !heard {
+		progress.Warn(ctx, "no builder is heard; the job waits for one")
+	}
+	return arch, nil
 }
 
-// Submit adds a job, under a new ID each time.
+// builderArch returns the architecture of the best builder, and whether that is heard. Without any
+// builder, of which the hub speaks, none is missed.
+func builderArch(stations []job.HubStation) (arch string, heard bool) {
+	builders := slices.DeleteFunc(slices.Clone(stations), func(s job.HubStation) bool { return !s.Builds })
+	if len(builders) == 0 {
+		return runtime.GOARCH, true
+	}
+	rank := func(s job.HubStation) int {
+		switch isOwn := s.Arch == runtime.GOARCH; {
+		case s.Heard && isOwn:
+			return 0
+		case s.Heard:
+			return 1
+		case isOwn:
+			return 2
+		}
+		return 3
+	}
+	best := slices.MinFunc(builders, func(a, b job.HubStation) int { return rank(a) - rank(b) })
+	return best.Arch, best.Heard
+}
+
+// Submit adds a job, under a new ID each time. It is one job, also if the hub's answer is lost.
 func Submit(ctx context.Context, c *Client, j job.Job) (job.Change, error) {
 	j.V, j.ID = job.Version, job.NewID()
-	return Ask[job.Change](ctx, c, job.VerbJobAdd, j)
+	return AskOn[job.Change](ctx, c, job.VerbJobAdd, j)
 }
 
 // Follow shows a job's events until it has ended, and returns it.
 func Follow(ctx context.Context, c *Client, j job.Job, show func(progress.Event)) (job.Job, error) {
-	subject := "prog.*." + bus.Key(j.Name, j.ID) // a build has no station yet
+	station := "*" // a build has none yet
+	if j.Station != "" {
+		station = bus.Token(j.Station)
+	}
+	subject := "prog." + station + "." + bus.Key(j.Name, j.ID)
 	sub, err := c.Subscribe(subject, func(m *nats.Msg) {
 		var e progress.Event
 		if json.Unmarshal(m.Data, &e) == nil { // a line that cannot be read is left out of the bars
@@ -98,21 +123,12 @@ func Follow(ctx context.Context, c *Client, j job.Job, show func(progress.Event)
 
 // Wait waits until a job has ended, also while the hub is away.
 func Wait(ctx context.Context, c *Client, id string) (job.Job, error) {
-	var since uint64
-	for {
-		change, err := Ask[job.Change](ctx, c, job.VerbJobWait, job.Wait{ID: id, Since: since})
-		switch {
-		case ctx.Err() != nil:
-			return job.Job{}, context.Cause(ctx)
-		case errors.Is(err, bus.ErrAway):
-			_ = run.Sleep(ctx, time.Second)
-			continue
-		case err != nil:
-			return job.Job{}, err
-		case change.Job.State == job.Ended:
-			return change.Job, nil
+	for change := (job.Change{}); ; {
+		var err error
+		change, err = AskOn[job.Change](ctx, c, job.VerbJobWait, job.Wait{ID: id, Since: change.Revision})
+		if err != nil || change.Job.State == job.Ended {
+			return change.Job, err
 		}
-		since = change.Revision
 	}
 }
 
@@ -139,29 +155,30 @@ const Patience = 15 * time.Minute
 
 // NextOf waits until a rollout differs, also while the hub is away, and returns it without results.
 func NextOf(ctx context.Context, c *Client, s job.RolloutState) (job.RolloutState, error) {
-	for {
-		_ = run.Sleep(ctx, time.Second/5) // each job changes it
-		next, err := Ask[job.RolloutState](ctx, c, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Since: s.Revision})
-		if ctx.Err() != nil {
-			return s, context.Cause(ctx)
-		}
-		if !errors.Is(err, bus.ErrAway) {
-			return next, err
-		}
-		_ = run.Sleep(ctx, time.Second)
-	}
+	_ = run.Sleep(ctx, time.Second/5) // each job changes it
+	return AskOn[job.RolloutState](ctx, c, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Since: s.Revision})
 }
 
 // WriteRollout writes what a rollout has done until now as fleet writes a run: fleet.json, index.html
 // and junit.xml in a folder, and the report of each board in a folder there.
 func WriteRollout(ctx context.Context, c *Client, s job.RolloutState, dir string) (err error) {
-	o, reports := s.Outcome(func(w job.ReportWish) (job.Report, error) { return Ask[job.Report](ctx, c, job.VerbReportGet, w) })
+	o, reports, tooMany := s.Outcome(func(w job.ReportWish) (one report.Report, _ error) {
+		sent, unread := Ask[job.Report](ctx, c, job.VerbReportGet, w)
+		if unread == nil {
+			one, unread = sent.Only()
+		}
+		if unread == nil && one.Board != "" {
+			err = errors.Join(err, report.WriteAll(filepath.Join(dir, w.Name), []report.Report{one}))
+		}
+		return one, unread
+	})
+	if tooMany != nil {
+		return tooMany
+	}
 	for i, r := range reports {
 		if r.Board != "" {
 			name := o.Results[i].Host
 			o.Results[i].Report = filepath.Join(name, report.ReportHTML)
-			err = errors.Join(err, report.WriteAll(filepath.Join(dir, name), []report.Report{r}))
-			reports[i].Logs = nil
 		}
 	}
 	return cmp.Or(errors.Join(err, context.Cause(ctx)), o.Write(dir, reports))

@@ -25,6 +25,7 @@ const (
 	beat     = 60                     // pauses between comments, which show a proxy that the stream lives
 	patience = 30 * time.Second       // with a browser that takes nothing
 	maxSteps = 50                     // of a job's progress
+	maxNoted = 4096                   // jobs whose progress is kept while nobody looks
 	maxLog   = 16                     // pieces of a log that are read at once
 )
 
@@ -61,7 +62,25 @@ func (f *follower) note(key string, e progress.Event) {
 	} else if len(all) < maxSteps {
 		all = append(all, e)
 	}
+	if f.events[key] == nil && len(f.events) >= maxNoted {
+		f.forgetEnded()
+	}
 	f.events[key], f.moved = all, true
+}
+
+// forgetEnded drops the events of jobs that do not run, or all if the others are too many: each job's
+// next event is kept again.
+func (f *follower) forgetEnded() {
+	if now, err := readState(f.ctx, f.h); err == nil {
+		f.keepRunning(now)
+	}
+	if len(f.events) > maxNoted/2 {
+		clear(f.events)
+	}
+}
+
+func (f *follower) keepRunning(now *state) {
+	maps.DeleteFunc(f.events, func(key string, _ []progress.Event) bool { return !now.runs[key] })
 }
 
 // look returns a state that was true at most age ago.
@@ -83,7 +102,7 @@ func (f *follower) look(age time.Duration) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(f.events, func(key string, _ []progress.Event) bool { return !now.runs[key] })
+	f.keepRunning(now)
 	now.progress = maps.Clone(f.events)
 	f.last = now
 	return now, nil

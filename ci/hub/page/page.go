@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
@@ -115,8 +116,11 @@ func (p *Page) secure(next http.Handler) http.Handler {
 			host = strings.Trim(r.Host, "[]")
 		}
 		if !slices.Contains(p.names, strings.ToLower(host)) {
-			fail(w, http.StatusMisdirectedRequest, fmt.Errorf("this hub is not called %q\nnext: open https://%s", plaintext.ShortLine(host), p.names[0]))
+			fail(w, http.StatusMisdirectedRequest, fmt.Errorf("this hub is not called %q\nnext: open https://%s", plaintext.ShortLine(host), p.h.Place.Page))
 			return
+		}
+		if r.Method == http.MethodPost { // the others have no body; a stream of events has no end
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // else its size is the limit
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 		next.ServeHTTP(w, r)
@@ -144,7 +148,7 @@ func (p *Page) known(answer handler) http.Handler {
 			err = answer(w, r, who)
 		}
 		if err != nil {
-			fail(w, statusOf(err), err)
+			fail(w, p.statusOf(err), err)
 		}
 	})
 }
@@ -154,7 +158,10 @@ var (
 	errUnknown = errors.New("the hub knows no such page, board, station or job")
 )
 
-func statusOf(err error) int {
+// isAway reports whether the hub may do later what failed now.
+func (p *Page) isAway(err error) bool { return bus.IsUnsure(err) || !p.h.Majority() }
+
+func (p *Page) statusOf(err error) int {
 	switch {
 	case errors.Is(err, hub.ErrSignedOut):
 		return http.StatusUnauthorized
@@ -164,6 +171,8 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, bus.ErrConflict):
 		return http.StatusConflict
+	case p.isAway(err):
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusUnprocessableEntity
 }
@@ -189,7 +198,7 @@ func render(w http.ResponseWriter, status int, name string, data any) {
 func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
 	cookie, err := p.h.SignIn(r.Context(), strings.TrimSpace(r.PostFormValue("secret")))
 	if err != nil {
-		fail(w, statusOf(err), err)
+		fail(w, p.statusOf(err), err)
 		return
 	}
 	setCookie(w, cookie, int(hub.SessionTTL.Seconds()))

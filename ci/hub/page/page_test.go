@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -450,8 +451,12 @@ func TestOrigins(t *testing.T) {
 		if tt.header == "Host" {
 			req.Host = tt.value
 		}
-		if status, text := r.do(req); status != tt.status {
+		status, text := r.do(req)
+		if status != tt.status {
 			t.Errorf("%s: POST = %d %s; want %d", tt.name, status, text, tt.status)
+		}
+		if tt.header == "Host" && !strings.Contains(text, r.base) {
+			t.Errorf("%s: %s; want it to name %s", tt.name, text, r.base)
 		}
 	}
 	if n := len(request[job.Changes](t, s.admin, job.VerbJobList, none{}).Jobs); n != 1 {
@@ -850,6 +855,12 @@ func TestRolloutPage(t *testing.T) {
 		t.Errorf("POST stop = %d %s", status, text)
 	}
 	r.wait(path, "Bring onto the boards what they had before")
+	live := r.follow(path, "")
+	for range 5 { // a form with an ID is no part that is drawn anew
+		if p := live.next("part"); strings.Contains(p.data, "Bring onto") {
+			t.Errorf("a live part is %s", p.data)
+		}
+	}
 	if status, text := r.post(path, "back", "yes"); status != http.StatusUnprocessableEntity || !strings.Contains(text, "what they had before is not known of lab-1") {
 		t.Errorf("POST back = %d %s", status, text)
 	}
@@ -887,7 +898,103 @@ func TestBoardReports(t *testing.T) {
 	if _, text := r.get("/boards/bench-1/lab-1/report"); !strings.Contains(text, "run-9") {
 		t.Errorf("the newest report is %s", text)
 	}
+	if status, text := r.get("/boards/bench-1/lab-2/report"); status != http.StatusNotFound || !strings.Contains(text, "station or job: lab-2 of bench-1 has no such report</h2>") || !strings.Contains(text, "<dd>slipway hub report lab-2 --list</dd>") {
+		t.Errorf("no report is %d %s", status, text)
+	}
+	answer, err := r.Client.Get(r.base + "/boards/bench-1/lab-2/report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if got := answer.Header.Get("Content-Security-Policy"); got != reportPolicy {
+		t.Errorf("an error in a frame has the policy %q", got)
+	}
 	if _, text := r.get("/boards/bench-1/lab-1/trends"); !strings.Contains(text, "1 regression") || !strings.Contains(text, "<svg") || !strings.Contains(text, "5 s → 6 s") {
 		t.Errorf("the charts are %s", text)
+	}
+}
+
+// The last result is that of the last end: the IDs of a rollout's jobs are in no order. A build's page
+// asks for the station of its job, as a builder is no board.
+func TestStateOrder(t *testing.T) {
+	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	ended := func(id string, hours int, kind fleet.Kind) job.Change {
+		j := smokeJob("s", "b")
+		j.ID, j.State, j.Result = id, job.Ended, &job.Result{Result: fleet.Result{Kind: kind}}
+		return job.Change{Job: j, At: at.Add(time.Duration(hours) * time.Hour)}
+	}
+	build := smokeJob("s", job.Builder)
+	build.ID, build.State, build.Steps = "5", job.Running, []job.Step{{Do: job.Build}}
+	b := lab("b")
+	b.Last = &job.Last{Job: "9", Kind: fleet.Checks, At: at}
+	stations := []job.HubStation{{Station: job.Station{Name: "s"}, Heard: true}}
+	s := newState([]job.HubBoard{{Board: b, Station: "s", Heard: true}}, stations, []job.Change{ended("8", 1, fleet.Checks), ended("2", 3, fleet.Passed), ended("7", 2, fleet.Checks), {Job: build}})
+	if got := s.boards[0]; got.state != "free" || got.Last.Job != "2" || got.ended.ID != "2" || got.jobs[1].ID != "7" {
+		t.Errorf("the board is %s after %+v; want free after the job 2", got.state, got.Last)
+	}
+	for _, heard := range []bool{true, false} {
+		stations[0].Heard = heard
+		v, err := (&Page{}).newView(t.Context(), s, job.Person{Role: job.Admin}, &url.URL{Path: "/jobs/5"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts, err := v.draw()
+		if text := fmt.Sprint(parts); err != nil || strings.Contains(text, ">Stop<") != heard || strings.Contains(text, "Abandon") == heard {
+			t.Errorf("heard %v: the build's page is %s, %v", heard, text, err)
+		}
+	}
+}
+
+// deadlines notes the deadline of reading a request.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.read = at
+	return nil
+}
+
+// A body that does not come keeps no connection for ever.
+func TestReadDeadline(t *testing.T) {
+	p := &Page{names: []string{"hub"}}
+	for method, want := range map[string]bool{http.MethodPost: true, http.MethodGet: false} {
+		w, done := &deadlines{ResponseRecorder: httptest.NewRecorder()}, false
+		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done = true })
+		p.secure(next).ServeHTTP(w, httptest.NewRequest(method, "https://hub/in", nil))
+		if !done || w.read.IsZero() == want {
+			t.Errorf("%s: it reads until %v; want a limit: %v", method, w.read, want)
+		}
+	}
+}
+
+// The page of a hub that cannot do it now says so, and what stations send while nobody looks is
+// limited.
+func TestOwnHub(t *testing.T) {
+	s := newSite(t)
+	st := s.station("bench-1", lab("lab-1"))
+	s.end()
+	var p *Page
+	s.options.Handler = func(ctx context.Context, h *hub.Hub, names []string, authority []byte) (http.Handler, error) {
+		p = &Page{h: h, follower: follower{ctx: ctx, h: h, events: map[string][]progress.Event{}}}
+		return New(ctx, h, names, authority)
+	}
+	s.start()
+	for err, want := range map[error]int{context.DeadlineExceeded: 503, errUnknown: 404, errRole: 403, errors.New("other"): 422} {
+		if got := p.statusOf(err); got != want {
+			t.Errorf("statusOf(%v) = %d; want %d", err, got, want)
+		}
+	}
+	if _, err := access.AskOn[job.Change](t.Context(), s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1")); err != nil {
+		t.Fatal(err)
+	}
+	runs := st.claim().Job.Key()
+	p.note(runs, progress.Event{Step: "write"})
+	for i := range maxNoted {
+		p.note(fmt.Sprint("ended-", i), progress.Event{Step: "write"})
+	}
+	if len(p.events) != 2 || p.events[runs] == nil {
+		t.Errorf("%d jobs are noted; want the one that runs, and the last", len(p.events))
 	}
 }

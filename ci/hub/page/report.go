@@ -2,7 +2,7 @@ package page
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,9 +15,9 @@ import (
 // framed answers with a page whose text comes from boards, for a frame.
 func framed(draw func(r *http.Request, who job.Person) ([]byte, error)) handler {
 	return func(w http.ResponseWriter, r *http.Request, who job.Person) error {
+		w.Header().Set("Content-Security-Policy", reportPolicy) // an error is shown in the frame, too
 		page, err := draw(r, who)
 		if err == nil {
-			w.Header().Set("Content-Security-Policy", reportPolicy)
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			_, _ = w.Write(page) // or the reader is gone
 		}
@@ -29,8 +29,11 @@ func framed(draw func(r *http.Request, who job.Person) ([]byte, error)) handler 
 func (p *Page) report(r *http.Request, who job.Person) ([]byte, error) {
 	n, _ := strconv.ParseUint(r.URL.Query().Get("n"), 10, 64) // 0 is the newest
 	sent, err := ask[job.Report](r.Context(), p.h, who, job.VerbReportGet, job.ReportWish{Station: r.PathValue("station"), Name: r.PathValue("name"), N: n})
+	if err != nil && !p.isAway(err) {
+		err = fmt.Errorf("%w: %w", errUnknown, err)
+	}
 	if err != nil {
-		return nil, errors.Join(err, errUnknown)
+		return nil, err
 	}
 	one, err := sent.Only()
 	if err != nil {

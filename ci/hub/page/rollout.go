@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -73,8 +72,8 @@ func loadRollout(ctx context.Context, p *Page, who job.Person, v *view) (err err
 	return err
 }
 
-// CanGoBack reports whether the page's rollout brought something onto boards.
-func (v *view) CanGoBack() bool {
+// canGoBack reports whether the page's rollout brought something onto boards.
+func (v *view) canGoBack() bool {
 	return v.Rollout.Ended && job.Job{Steps: v.Rollout.Steps}.ChangesBoard()
 }
 
@@ -88,7 +87,11 @@ func (v *view) rolloutPage() bool {
 		about.Form = "rollout"
 	}
 	waves, boards := v.waveRows()
-	return v.show(section{ID: "waves", Title: "Waves", Rows: waves}, about, limited("causes", "Failures by cause", "No board failed.", v.causeRows()), limited("boards", "Boards", "", boards), section{ID: "outcome", Title: "All boards and checks", Form: "outcome", Still: true})
+	all := []section{{ID: "waves", Title: "Waves", Rows: waves}, about}
+	if v.canGoBack() && v.May(job.VerbRolloutBack) { // it stays, as it has the ID of what it begins
+		all = append(all, section{ID: "back", Title: "Back", Form: "back", Still: true})
+	}
+	return v.show(append(all, limited("causes", "Failures by cause", "No board failed.", v.causeRows()), limited("boards", "Boards", "", boards), section{ID: "outcome", Title: "All boards and checks", Form: "outcome", Still: true})...)
 }
 
 // waveRows returns a line for each wave of the page's rollout, and one for each board, those that
@@ -132,10 +135,8 @@ func (v *view) waveRows() (waves, boards []row) {
 
 // causeRows groups the failures of the page's rollout, as fleet's page does.
 func (v *view) causeRows() (all []row) {
-	noReport := func(job.ReportWish) (job.Report, error) {
-		return job.Report{}, errors.New("the page of all boards reads them")
-	}
-	o, reports := v.Rollout.Outcome(noReport)
+	noReport := func(job.ReportWish) (r report.Report, _ error) { return } // the page of all boards reads them
+	o, reports, _ := v.Rollout.Outcome(noReport)
 	for _, c := range o.Page(reports).Causes {
 		var names []string
 		for _, b := range c.Boards[:min(len(c.Boards), 10)] {
@@ -152,9 +153,16 @@ func (p *Page) outcome(r *http.Request, who job.Person) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, reports := s.Outcome(func(w job.ReportWish) (job.Report, error) {
-		return ask[job.Report](r.Context(), p.h, who, job.VerbReportGet, w)
+	o, reports, err := s.Outcome(func(w job.ReportWish) (report.Report, error) {
+		sent, err := ask[job.Report](r.Context(), p.h, who, job.VerbReportGet, w)
+		if err != nil {
+			return report.Report{}, err
+		}
+		return sent.Only()
 	})
+	if err != nil {
+		return nil, err
+	}
 	page := o.Page(reports)
 	page.Files = nil // beside a page of fleet, which "rollout show --to" writes
 	return page.Render()

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -18,7 +19,7 @@ import (
 type state struct {
 	made     time.Time
 	Stations []job.HubStation
-	Jobs     []*shownJob // the newest first
+	Jobs     []*shownJob // the one that changed last first
 	Rollouts []job.RolloutState
 	boards   []*board
 	byBoard  map[string]*board // by key
@@ -33,7 +34,7 @@ type shownJob struct {
 	At  time.Time
 }
 
-// board is a board with its jobs, the newest first.
+// board is a board with its jobs, the one that changed last first.
 type board struct {
 	job.HubBoard
 	jobs         []*shownJob
@@ -62,7 +63,9 @@ func newState(boards []job.HubBoard, stations []job.HubStation, jobs []job.Chang
 		b := &board{HubBoard: known}
 		s.boards, s.byBoard[bus.Key(b.Station, b.Name)] = append(s.boards, b), b
 	}
-	slices.SortFunc(jobs, func(a, b job.Change) int { return strings.Compare(b.Job.ID, a.Job.ID) })
+	slices.SortFunc(jobs, func(a, b job.Change) int { // the IDs of a rollout's jobs say no time
+		return cmp.Or(b.At.Compare(a.At), strings.Compare(b.Job.ID, a.Job.ID))
+	})
 	for _, c := range jobs {
 		j := &shownJob{c.Job, c.Job.Key(), c.At}
 		s.Jobs, s.runs[j.Key] = append(s.Jobs, j), j.State == job.Running
@@ -85,7 +88,7 @@ func (b *board) add(j *shownJob) {
 		b.runs = j
 	case j.Result != nil && b.ended == nil:
 		b.ended = j
-		if b.Last == nil || b.Last.Job < j.ID {
+		if b.Last == nil || b.Last.At.Before(j.At) {
 			b.Last = &job.Last{Job: j.ID, Kind: j.Result.Kind, At: j.At}
 		}
 	}

@@ -358,11 +358,10 @@ func (v *view) stationPage() bool {
 
 // Job returns the page's job, nil if the hub does not know it.
 func (v *view) Job() *shownJob {
-	i, found := slices.BinarySearchFunc(v.Jobs, v.Args[0], func(j *shownJob, id string) int { return strings.Compare(id, j.ID) })
-	if !found {
-		return nil
+	if i := slices.IndexFunc(v.Jobs, func(j *shownJob) bool { return j.ID == v.Args[0] }); i >= 0 {
+		return v.Jobs[i]
 	}
-	return v.Jobs[i]
+	return nil
 }
 
 func (v *view) jobPage() bool {
@@ -403,8 +402,8 @@ func (v *view) stepRows(j *shownJob) (all []row) {
 
 // Lost reports whether the station of the page's job is not heard.
 func (v *view) Lost() bool {
-	b := v.byBoard[bus.Key(v.Job().Station, v.Job().Name)]
-	return b == nil || !b.Heard
+	s := v.station(v.Job().Station)
+	return s == nil || !s.Heard
 }
 
 func (v *view) peoplePage() bool {
