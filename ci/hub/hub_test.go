@@ -143,6 +143,10 @@ func TestJob(t *testing.T) {
 	stale := c
 	c = ask[job.Change](t, station, job.VerbClaim, c)
 	refused(t, station, job.VerbClaim, stale, bus.ErrConflict.Error())
+	claims := slices.DeleteFunc(ask[Audit](t, admin, job.VerbAudit, nothing{}).Records, func(r Record) bool { return r.Verb != job.VerbClaim })
+	if len(claims) != 1 || claims[0].Refused != "" {
+		t.Errorf("the audit has the claims %+v; want only the one that held", claims)
+	}
 	done := make(chan job.Job)
 	go func() {
 		j, _ := access.Wait(t.Context(), admin, wish.ID)

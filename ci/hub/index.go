@@ -48,6 +48,7 @@ type entry struct {
 	since    time.Time  // when this hub heard that it is gone
 	job      *job.Job   // in the bucket jobs; nil for one that this hub cannot read
 	board    *job.Board // as job, in the bucket boards
+	wish     job.Wish   // in the bucket rollouts
 }
 
 // newIndex reads all keys of the buckets.
@@ -174,6 +175,10 @@ func (x *index) put(bucket, key string, e entry) {
 		if b, err := job.Parse[job.Board](e.value); err == nil {
 			e.board = &b
 		}
+	case "rollouts":
+		var r struct{ Wish job.Wish }
+		_ = json.Unmarshal(e.value, &r) // one that cannot be read goes nowhere
+		e.wish = r.Wish
 	}
 	x.keys[bucket][key] = e
 	if known && old.revision == e.revision {

@@ -111,7 +111,8 @@ func (h *Hub) builds(key, arch string) bool {
 const maxOpenBytes = 4 << 20
 
 // jobsOf returns a station's jobs that have not ended, and for a builder the builds that wait, once one
-// differs from what it knows.
+// differs from what it knows. Queued jobs of a rollout that does not go on are left out, as each claim
+// of one would be refused. A rollout that goes on again is news.
 func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes, error) {
 	prefixes := []string{bus.Key(who) + "."}
 	for _, arch := range images.Arches {
@@ -119,9 +120,24 @@ func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes,
 			prefixes = append(prefixes, bus.Key(job.Builder, arch)+".")
 		}
 	}
-	all := h.changes(ctx, prefixes, in, func(j job.Job) bool {
-		return j.State == job.Queued || j.State == job.Running && j.Station == who
+	var all job.Changes
+	var rollouts uint64
+	told, _ := h.told.Load(who)
+	heard, _ := told.(uint64) // 0 if this hub told it nothing yet
+	h.index.wait(ctx, func() bool {
+		rollouts = h.index.revision("rollouts")
+		newer, resumed := false, false
+		all, newer = h.changes(prefixes, in, func(j job.Job) bool {
+			if j.State != job.Queued || j.Rollout == "" {
+				return j.State == job.Queued || j.State == job.Running && j.Station == who
+			}
+			e, _ := h.index.get("rollouts", bus.Key(j.Rollout))
+			resumed = resumed || e.wish == job.Go && e.revision > heard && rollouts > heard
+			return e.wish == job.Go
+		})
+		return newer || resumed
 	})
+	h.told.Store(who, rollouts)
 	left, last := maxOpenBytes, ""
 	for _, c := range slices.SortedFunc(slices.Values(all.Jobs), func(a, b job.Change) int { return cmp.Compare(a.Job.ID, b.Job.ID) }) {
 		data, _ := json.Marshal(c) // never fails
@@ -136,27 +152,24 @@ func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes,
 }
 
 // listJobs returns all jobs.
-func (h *Hub) listJobs(ctx context.Context, _ string, _ nothing) (job.Changes, error) {
-	return h.changes(ctx, []string{""}, job.Wait{}, func(job.Job) bool { return true }), nil
+func (h *Hub) listJobs(_ context.Context, _ string, _ nothing) (job.Changes, error) {
+	all, _ := h.changes([]string{""}, job.Wait{}, func(job.Job) bool { return true })
+	return all, nil
 }
 
-// changes returns the jobs under prefixes that fit, once the engine has told of a newer key there than
-// what is known.
-func (h *Hub) changes(ctx context.Context, prefixes []string, in job.Wait, fits func(job.Job) bool) (all job.Changes) {
-	h.index.wait(ctx, func() bool {
-		keys, entries, until := h.index.list("jobs", prefixes...)
-		all = job.Changes{Until: until}
-		newer := in.Since == 0 && !in.Known
-		for _, key := range keys {
-			e := entries[key]
-			newer = newer || e.revision > in.Since && until > in.Since
-			if e.job != nil && fits(*e.job) {
-				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision, At: e.at})
-			}
+// changes returns the jobs under prefixes that fit, and whether the engine has told of a newer key there
+// than what is known.
+func (h *Hub) changes(prefixes []string, in job.Wait, fits func(job.Job) bool) (all job.Changes, newer bool) {
+	keys, entries, until := h.index.list("jobs", prefixes...)
+	all.Until, newer = until, in.Since == 0 && !in.Known
+	for _, key := range keys {
+		e := entries[key]
+		newer = newer || e.revision > in.Since && until > in.Since
+		if e.job != nil && fits(*e.job) {
+			all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision, At: e.at})
 		}
-		return newer
-	})
-	return all
+	}
+	return all, newer
 }
 
 // waitForJob returns a job once it differs from the revision that the caller knows.
@@ -170,7 +183,8 @@ func (h *Hub) waitForJob(ctx context.Context, _ string, in job.Wait) (c job.Chan
 	return c, err
 }
 
-// claim lets a station begin a queued job, or begin one of its own again as the next attempt.
+// claim lets a station begin a queued job, or begin one of its own again as the next attempt. A claim
+// that cannot hold is not in the audit, as stations repeat it.
 func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change, error) {
 	err := h.check(ctx) // else a pause that another hub answered would come too late
 	if err != nil {
@@ -180,9 +194,24 @@ func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change,
 	if err == nil {
 		err = h.mayBegin(j)
 	}
-	if err != nil {
+	if errors.Is(err, bus.ErrConflict) {
 		return job.Change{}, err
 	}
+	request, _ := json.Marshal(in) // never fails
+	if noted := h.audit(ctx, Record{Who: who, Role: job.AStation, Verb: job.VerbClaim, What: shorten(request)}); noted != nil {
+		return job.Change{}, fmt.Errorf("write the audit: %w", noted)
+	}
+	if err == nil {
+		in, err = h.begin(ctx, who, j, in)
+	}
+	if err != nil {
+		err = h.refuse(ctx, job.AStation, who, job.VerbClaim, request, err)
+	}
+	return in, err
+}
+
+// begin writes a station's claim of a job that may begin.
+func (h *Hub) begin(ctx context.Context, who string, j job.Job, in job.Change) (_ job.Change, err error) {
 	if j.Name == job.Builder {
 		if err := h.mayBuild(who, j); err != nil {
 			return job.Change{}, err
