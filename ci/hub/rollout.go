@@ -309,23 +309,19 @@ func (h *Hub) driveRollouts(ctx context.Context) error {
 // ends the rollout.
 func (h *Hub) drive(ctx context.Context, r job.Rollout, revision uint64) error {
 	p := h.look(r, revision)
-	if why := p.stopped(r); why != "" && r.Wish == job.Go {
-		r.Wish, r.WishBy, r.Why = job.Pause, "the gate", why
-		return h.setRollout(ctx, r, revision)
-	}
-	if r.Follow && r.Wish == job.Go {
+	why, done := p.stopped(r), sumTo(p.open, len(p.open)) == 0 && p.state.Unheard == 0
+	if r.Follow && r.Wish == job.Go && why == "" {
 		if more, _ := h.chooseBoards(r); len(more) > 0 { // boards that share a name join once they do not
 			r.Plan = append(r.Plan, more...)
 			return h.setRollout(ctx, r, revision)
 		}
 	}
-	left := 0
-	for _, n := range p.open {
-		left += n
-	}
 	switch {
-	case left == 0 && p.state.Unheard == 0, r.Wish == job.Cancel && len(p.queued)+len(p.runID) == 0:
+	case done, r.Wish == job.Cancel && len(p.queued)+len(p.runID) == 0:
 		r.Ended, r.Final = true, p.state.Counts
+		return h.setRollout(ctx, r, revision)
+	case why != "" && r.Wish == job.Go: // what has ended needs no pause
+		r.Wish, r.WishBy, r.Why = job.Pause, "the gate", why
 		return h.setRollout(ctx, r, revision)
 	case r.Wish == job.Cancel:
 		return h.stopAll(ctx, r, slices.Concat(p.queued, p.runID))

@@ -156,6 +156,19 @@ func TestRolloutGates(t *testing.T) {
 	refused(t, admin, job.VerbRolloutWish, job.RolloutWish{ID: r.ID, Wish: job.Go}, "has ended")
 }
 
+// A rollout that fails at its last board ends. It waits for nobody.
+func TestRolloutFailsAtItsLastBoard(t *testing.T) {
+	admin, invite := newHub(t)
+	s := &simulated{kinds: map[string]fleet.Kind{"a-00": fleet.Checks}}
+	s.serve(t, invite(job.AStation, "bench-1"), "a-00")
+	r := rollout
+	r.Gate = fleet.Gate{StopAfter: 1}
+	end := follow(t, admin, ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r).ID, func(s job.RolloutState) bool { return s.Ended || isPaused(s) })
+	if !end.Ended || end.Wish != job.Go || end.Why != "" || end.Final[fleet.Checks] != 1 {
+		t.Errorf("the rollout is %+v; want it ended, and not paused", end)
+	}
+}
+
 const (
 	artifact1, artifact2 = "hub:virt@sha256:" + sixty + "aaaa", "hub:virt@sha256:" + sixty + "bbbb"
 	sixty                = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab"
