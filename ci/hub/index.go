@@ -217,16 +217,16 @@ func (x *index) goneFor(bucket, key string) time.Duration {
 	return 0
 }
 
-// find returns the entry of a bucket whose key has this end.
-func (x *index) find(bucket, end string) (entry, bool) {
+// find returns the key of a bucket whose last token is an ID, and its entry.
+func (x *index) find(bucket, id string) (string, entry, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for key, e := range x.keys[bucket] {
-		if !e.gone && strings.HasSuffix(key, end) {
-			return e, true
+		if !e.gone && key[strings.LastIndexByte(key, '.')+1:] == id {
+			return key, e, true
 		}
 	}
-	return entry{}, false
+	return "", entry{}, false
 }
 
 // reread reads a key from the engine.

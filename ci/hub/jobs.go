@@ -31,7 +31,7 @@ func stationOf(key string) string {
 
 // findJob returns the job with an ID, and its key's entry.
 func (h *Hub) findJob(id string) (job.Job, entry, error) {
-	e, found := h.index.find("jobs", "."+id)
+	_, e, found := h.index.find("jobs", id)
 	if !found {
 		return job.Job{}, entry{}, fmt.Errorf("no job %q: the hub keeps ended jobs for 7 days, and what nobody had claimed is lost with the hub's disk\nnext: slipway job list", id)
 	}
@@ -39,6 +39,14 @@ func (h *Hub) findJob(id string) (job.Job, entry, error) {
 		return job.Job{}, entry{}, fmt.Errorf("the job %s is of a newer Slipway than this hub", id)
 	}
 	return *e.job, e, nil
+}
+
+// refuseIDTwice returns an error if another board's job has a job's ID.
+func (h *Hub) refuseIDTwice(j job.Job) error {
+	if key, _, found := h.index.find("jobs", j.ID); found && key != j.Key() {
+		return fmt.Errorf("the ID %s is another job's", j.ID)
+	}
+	return nil
 }
 
 // addJob queues a job. An ID that is there already is refused, but the same request twice is one job.
@@ -53,7 +61,7 @@ func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, er
 	if err := errors.Join(j.Check(), h.boardDoes(j)); err != nil {
 		return job.Change{}, err
 	}
-	if err := h.refusePlaceTwice(j); err != nil {
+	if err := cmp.Or(h.refuseIDTwice(j), h.refusePlaceTwice(j)); err != nil {
 		return job.Change{}, err
 	}
 	revision, err := h.write(ctx, h.jobs, j.Key(), j, 0, 0)
@@ -302,6 +310,9 @@ func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Chang
 	if in.Job.Name == job.Builder && !h.builds(bus.Key(who), in.Job.Arch) {
 		return job.Change{}, fmt.Errorf("the station %s takes no builds for %s", who, in.Job.Arch)
 	}
+	if err := h.refuseIDTwice(in.Job); err != nil {
+		return job.Change{}, err
+	}
 	in.Job.Restored, in.Job.Before = true, nil
 	revision, err := h.write(ctx, h.jobs, in.Job.Key(), in.Job, 0, 0)
 	if errors.Is(err, bus.ErrConflict) {
@@ -354,6 +365,14 @@ func endUnbegun(j *job.Job, kind fleet.Kind, saw string) {
 	j.State, j.Result = job.Ended, &job.Result{Result: fleet.Result{Host: j.Name, Kind: kind, Saw: saw}}
 }
 
+// endJobAt ends a job with a result that no station gave, if its key is as it was known.
+func (h *Hub) endJobAt(ctx context.Context, e entry, kind fleet.Kind, saw string) error {
+	j := *e.job
+	endUnbegun(&j, kind, saw)
+	_, err := h.write(ctx, h.jobs, j.Key(), j, e.revision, ttlOf(j))
+	return err
+}
+
 // change changes a job by compare-and-set, again if a station changes it meanwhile.
 func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) (job.Change, error) {
 	for {
@@ -382,9 +401,13 @@ func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) 
 }
 
 // ttlOf returns how long the hub keeps a job that has ended. Those of a rollout say whom it need not
-// do again, and what its boards had before.
+// do again, and what its boards had before. One that was abandoned says so to its station, which would
+// begin again what the hub has no more, and may come back late.
 func ttlOf(j job.Job) time.Duration {
-	if j.Rollout != "" {
+	switch {
+	case j.Result.Kind == fleet.Unsure:
+		return auditFor
+	case j.Rollout != "":
 		return rolloutJobTTL
 	}
 	return endedTTL
@@ -422,9 +445,7 @@ func (h *Hub) expireJobs(ctx context.Context) error {
 			if e.job == nil || e.job.State != job.Queued || e.at.IsZero() || now.Sub(e.at) < time.Duration(e.job.StartWithinMS)*time.Millisecond {
 				continue
 			}
-			j := *e.job
-			endUnbegun(&j, fleet.NotBegun, "its station did not begin it in time")
-			_, _ = h.write(ctx, h.jobs, j.Key(), j, e.revision, ttlOf(j)) // or a station began it just now
+			_ = h.endJobAt(ctx, e, fleet.NotBegun, "its station did not begin it in time") // or it began it just now
 		}
 	}
 	return nil
@@ -447,6 +468,16 @@ const logTo = "Slipway-To"
 func (h *Hub) keepLog(ctx context.Context, who string, in job.Log) (job.Log, error) {
 	if len(in.Text) > maxLogBytes {
 		return job.Log{}, fmt.Errorf("a piece of a log has at most %d bytes", maxLogBytes)
+	}
+	j, _, err := h.findJob(in.ID)
+	if err != nil && h.check(ctx) == nil { // another hub may have answered the claim just now
+		j, _, err = h.findJob(in.ID)
+	}
+	switch {
+	case err != nil: // nobody can read it. The station would send it for ever, if it was refused
+		return job.Log{ID: in.ID, N: in.To}, nil
+	case j.Station != who:
+		return job.Log{}, fmt.Errorf("the job %s is not one of %s", in.ID, who)
 	}
 	subject := "log." + bus.Key(who, in.ID)
 	last, err := h.logs.GetLastMsgForSubject(ctx, subject)

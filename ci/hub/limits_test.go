@@ -166,6 +166,18 @@ func TestRequestsAtOnce(t *testing.T) {
 	}
 }
 
+// An answer that NATS would drop becomes a refusal with a next step.
+func TestLongAnswerIsRefused(t *testing.T) {
+	fits := []byte(`"` + strings.Repeat("x", bus.MaxPayload-2) + `"`)
+	if got := fitAnswer(fits); len(got) != len(fits) {
+		t.Errorf("an answer of %d bytes became one of %d", len(fits), len(got))
+	}
+	var r bus.Refusal
+	if err := json.Unmarshal(fitAnswer(append(fits, ' ')), &r); err != nil || !strings.Contains(r.Text, "at most 8") || r.Next == "" {
+		t.Errorf("a longer one became %+v, %v; want a refusal", r, err)
+	}
+}
+
 // The audit has changes that were refused, but not looks.
 func TestRefusedLooksAreNoChanges(t *testing.T) {
 	admin, _, h := newHubAnd(t)
