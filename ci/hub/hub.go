@@ -18,23 +18,15 @@ import (
 
 // How long the engine keeps what.
 const (
-	leaseTTL  = 30 * time.Second
-	endedTTL  = 7 * 24 * time.Hour
-	inviteTTL = 24 * time.Hour
-	logsFor   = 14 * 24 * time.Hour
-	reportsOf = 200 // the newest of each board
-	auditFor  = 400 * 24 * time.Hour
-)
-
-// Percent of the engine's space that a stream has at most. What is left is for leases, jobs and other
-// keys: they must be writable while these are full.
-const (
-	logsShare      = 10
-	reportsShare   = 10
-	cardsShare     = 5
-	auditShare     = 5
-	artifactsShare = 60
-	leastStore     = 256 << 20
+	leaseTTL   = 30 * time.Second
+	endedTTL   = 7 * 24 * time.Hour
+	inviteTTL  = 24 * time.Hour
+	logsFor    = 14 * 24 * time.Hour
+	logsBytes  = 10 << 30
+	reportsOf  = 200 // the newest of each board
+	reportSize = 20 << 30
+	cardsBytes = 5 << 30
+	auditFor   = 400 * 24 * time.Hour
 )
 
 // Hub answers requests. Any number of hubs may share one engine: all that they know is in it.
@@ -62,8 +54,8 @@ type Hub struct {
 }
 
 // open makes the buckets and streams, unless they are there, and reads all keys. lease is how long a
-// station that is not heard keeps its boards. most is how many bytes the engine has.
-func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration, most int64) (*Hub, error) {
+// station that is not heard keeps its boards.
+func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration) (*Hub, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
@@ -92,10 +84,10 @@ func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration, mos
 		})
 	}
 	for at, c := range map[*jetstream.Stream]jetstream.StreamConfig{
-		&h.logs:    {Name: "LOGS", Subjects: []string{"log.>"}, MaxAge: logsFor, MaxBytes: most / 100 * logsShare, Compression: jetstream.S2Compression, Duplicates: time.Hour},
-		&h.reports: {Name: "REPORTS", Subjects: []string{"report.>"}, MaxMsgsPerSubject: reportsOf, MaxBytes: most / 100 * reportsShare, Duplicates: time.Hour},
-		&h.cards:   {Name: "CARDS", Subjects: []string{"card.>"}, MaxMsgsPerSubject: 1, MaxAge: auditFor, MaxBytes: most / 100 * cardsShare, Compression: jetstream.S2Compression},
-		&h.records: {Name: "AUDIT", Subjects: []string{"audit.>"}, MaxAge: auditFor, MaxBytes: most / 100 * auditShare, DenyDelete: true, DenyPurge: true},
+		&h.logs:    {Name: "LOGS", Subjects: []string{"log.>"}, MaxAge: logsFor, MaxBytes: logsBytes, Compression: jetstream.S2Compression, Duplicates: time.Hour},
+		&h.reports: {Name: "REPORTS", Subjects: []string{"report.>"}, MaxMsgsPerSubject: reportsOf, MaxBytes: reportSize, Duplicates: time.Hour},
+		&h.cards:   {Name: "CARDS", Subjects: []string{"card.>"}, MaxMsgsPerSubject: 1, MaxAge: auditFor, MaxBytes: cardsBytes, Compression: jetstream.S2Compression},
+		&h.records: {Name: "AUDIT", Subjects: []string{"audit.>"}, MaxAge: auditFor, DenyDelete: true, DenyPurge: true},
 	} {
 		c.Replicas = replicas
 		group.Go(func() (err error) {

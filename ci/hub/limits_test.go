@@ -166,26 +166,6 @@ func TestRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// All streams that can be full leave room for keys, and a hub with nearly no space does not begin.
-func TestSharesOfTheStore(t *testing.T) {
-	if sum := logsShare + reportsShare + cardsShare + auditShare + artifactsShare; sum > 90 {
-		t.Errorf("the streams have %d %% of the space; want at most 90", sum)
-	}
-	if err := checkStore("/var/lib/hub", leastStore-1); err == nil || !strings.Contains(err.Error(), "\nnext: df -h ") {
-		t.Errorf("a hub on a full disk: %v", err)
-	}
-	_, _, h := newHubAnd(t)
-	for _, name := range []string{"LOGS", "REPORTS", "CARDS", "AUDIT", "artifacts"} {
-		s, err := h.js.Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c := s.CachedInfo().Config; c.MaxBytes <= 0 {
-			t.Errorf("the stream %s has no limit", name)
-		}
-	}
-}
-
 // An answer that NATS would drop becomes a refusal with a next step.
 func TestLongAnswerIsRefused(t *testing.T) {
 	fits := []byte(`"` + strings.Repeat("x", bus.MaxPayload-2) + `"`)

@@ -21,7 +21,6 @@ import (
 	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
-	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -217,11 +216,7 @@ func (r *running) openAll(ctx context.Context) (*Hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := r.server.StoreLimit()
-	if err := checkStore(r.Dir, most); err != nil {
-		return nil, err
-	}
-	h, err := open(ctx, nc, r.folder, cmp.Or(r.Lease, leaseTTL), most)
+	h, err := open(ctx, nc, r.folder, cmp.Or(r.Lease, leaseTTL))
 	if err != nil {
 		return nil, err
 	}
@@ -229,19 +224,11 @@ func (r *running) openAll(ctx context.Context) (*Hub, error) {
 	h.Admit = func(role job.Role, name, publicKey string) (string, error) {
 		return r.keys.User(string(role), name, publicKey, userFor)
 	}
-	if h.artifacts, err = artifacts.New(ctx, h.js, r.folder.replicas(), most/100*artifactsShare, access.Who(r.server.Prove)); err != nil {
+	if h.artifacts, err = artifacts.New(ctx, h.js, r.folder.replicas(), -1, access.Who(r.server.Prove)); err != nil {
 		return nil, err
 	}
 	r.folder.Began = true
 	return h, errors.Join(h.announce(ctx), localfile.WriteJSON(folderName(r.Dir), r.folder, 0o600))
-}
-
-// checkStore returns an error if a state folder's disk is too small for a hub.
-func checkStore(dir string, most int64) error {
-	if most >= leastStore {
-		return nil
-	}
-	return fmt.Errorf("the disk of %s has %s for the hub's records, and at least %s are needed\nnext: df -h %s", dir, plaintext.SizeText(most), plaintext.SizeText(leastStore), plaintext.Quote(dir))
 }
 
 // collect removes old artifacts once a day, until ctx ends.

@@ -156,11 +156,7 @@ func splitListen(at string) (string, int, error) {
 	return host, int(port), err
 }
 
-// reservedBefore is what a hub of a Slipway without the file limit.json reserved.
-const reservedBefore = 35 << 30
-
-// storeLimit is 80 % of the space that is free, or taken by the streams themselves. A file keeps the
-// most that it was: streams reserved shares of that, and a server with less would refuse all streams.
+// storeLimit is 80 % of the space that is free, or taken by the streams themselves.
 func storeLimit(dir string) (int64, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return 0, err
@@ -170,28 +166,8 @@ func storeLimit(dir string) (int64, error) {
 		return 0, err
 	}
 	taken, err := localfile.FolderBytes(dir)
-	if err != nil {
-		return 0, err
-	}
-	name, before := filepath.Join(dir, "limit.json"), int64(0)
-	data, err := localfile.Read(name, 64)
-	if err == nil {
-		err = plaintext.JSONError(json.Unmarshal(data, &before))
-	} else if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-		if localfile.Exists(filepath.Join(dir, "jetstream")) {
-			before = reservedBefore
-		}
-	}
-	most := max(before, (space+taken)/5*4)
-	if err == nil && (most > before || before == reservedBefore) {
-		err = localfile.WriteJSON(name, most, 0o600)
-	}
-	return most, err
+	return (space + taken) / 5 * 4, err
 }
-
-// StoreLimit returns how many bytes all streams together have at most.
-func (s *Server) StoreLimit() int64 { return s.nats.JetStreamConfig().MaxStore }
 
 // Connect returns a connection of this process that may all. Close closes it.
 func (s *Server) Connect() (*nats.Conn, error) {

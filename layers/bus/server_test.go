@@ -2,21 +2,17 @@ package bus
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
@@ -291,41 +287,5 @@ func TestStoreLimitCountsTheStore(t *testing.T) {
 	}
 	if most, err := storeLimit(dir); err != nil || most < size/5*4 {
 		t.Errorf("storeLimit = %d, %v; want 80 %% of the file and the rest", most, err)
-	}
-}
-
-// A server comes back with the shares that its streams reserved, also if less space is free now.
-func TestStoreLimitStays(t *testing.T) {
-	ca, leaf := newAuthority(t), new(atomic.Pointer[tls.Certificate])
-	o := options(t, ca, leaf)
-	const was, share = int64(1) << 50, int64(1) << 49 // more than any disk of a test has
-	if err := localfile.WriteJSON(filepath.Join(o.StoreDir, "limit.json"), was, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, wish := range []int64{share, share / 4} {
-		s, err := Start(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Close)
-		nc, err := s.Connect()
-		if err != nil {
-			t.Fatal(err)
-		}
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := NewStream(withLimit(t), js, jetstream.StreamConfig{Name: "LOGS", Subjects: []string{"log.>"}, MaxBytes: wish})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if most := got.CachedInfo().Config.MaxBytes; s.StoreLimit() != was || most != share {
-			t.Errorf("the limit is %d, and the stream has %d; want %d and %d", s.StoreLimit(), most, was, share)
-		}
-		if _, err := NewBucket(withLimit(t), js, "jobs", 1, 0); err != nil {
-			t.Error(err)
-		}
-		s.Close()
 	}
 }

@@ -41,17 +41,9 @@ func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replica
 	return &Bucket{kv, js}, err
 }
 
-// NewStream makes a stream, unless it is there. Then it keeps its size.
+// NewStream makes a stream, unless it is there.
 func NewStream(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig) (jetstream.Stream, error) {
-	s, err := Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) {
-		old, err := js.Stream(ctx, c.Name)
-		if err == nil {
-			c.MaxBytes = old.CachedInfo().Config.MaxBytes
-		} else if !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return nil, err
-		}
-		return js.CreateOrUpdateStream(ctx, c)
-	})
+	s, err := Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) { return js.CreateOrUpdateStream(ctx, c) })
 	if err != nil {
 		return nil, fmt.Errorf("make the stream %s: %w", c.Name, err)
 	}
