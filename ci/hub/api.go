@@ -53,7 +53,7 @@ var verbs = map[string]verb{
 	job.VerbAway:    handle(true, (*Hub).away),
 	job.VerbBoards:  handle(false, (*Hub).setBoards),
 	job.VerbMine:    poll((*Hub).jobsOf),
-	job.VerbClaim:   handle(true, (*Hub).claim),
+	job.VerbClaim:   handle(false, (*Hub).claim), // it writes the audit itself, without conflicts
 	job.VerbEnd:     handle(true, (*Hub).end),
 	job.VerbRestore: handle(true, (*Hub).restore),
 	job.VerbLog:     handle(false, (*Hub).keepLog),
@@ -150,8 +150,18 @@ func (h *Hub) answer(ctx context.Context, m *nats.Msg) {
 
 func respond(m *nats.Msg, answer any) {
 	if data, err := json.Marshal(answer); err == nil {
-		_ = m.Respond(data) // without a connection, the client asks again
+		_ = m.Respond(fitAnswer(data)) // without a connection, the client asks again
 	}
+}
+
+// fitAnswer returns an answer, or a refusal instead of one that NATS would drop without a word.
+func fitAnswer(data []byte) []byte {
+	if len(data) <= bus.MaxPayload {
+		return data
+	}
+	text := fmt.Sprintf("the answer has %s, and one has at most %s", plaintext.SizeText(int64(len(data))), plaintext.SizeText(bus.MaxPayload))
+	data, _ = json.Marshal(bus.Refusal{Text: text, Next: "slipway hub open  # the page shows what does not fit here"}) // never fails
+	return data
 }
 
 // Call answers a request of somebody who was proved to be who, with this role. It writes each request
@@ -267,8 +277,11 @@ func (h *Hub) readAudit(ctx context.Context, _ string, in AuditWish) (Audit, err
 	}
 	for seq := last; seq > 0 && seq+auditShown > last; seq-- {
 		m, err := h.records.GetMsg(ctx, seq)
-		if err != nil {
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break // older ones are gone
+		}
+		if err != nil {
+			return Audit{}, err
 		}
 		var r Record
 		if err := json.Unmarshal(m.Data, &r); err == nil {

@@ -83,8 +83,8 @@ func parseCluster(list, names []string) (folder, error) {
 	if len(list) == 0 {
 		return f, nil
 	}
-	if len(list) < 3 || len(list)%2 == 0 {
-		return f, fmt.Errorf("--cluster names %d hubs: a majority outlives the loss of one only with 3, and of two with 5\nnext: slipway hub --name=h1 --cluster=h1,h2,h3", len(list))
+	if len(list) != 3 { // three keep each record, so more would not outlive the loss of two
+		return f, fmt.Errorf("--cluster names %d hubs, want 3, of which one may be lost\nnext: slipway hub --name=h1 --cluster=h1,h2,h3", len(list))
 	}
 	own := 0
 	for _, at := range list {

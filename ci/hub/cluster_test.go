@@ -359,6 +359,7 @@ func TestFolderOfAnotherHub(t *testing.T) {
 		"another cluster":     {three, "127.0.0.1", []string{"127.0.0.1:1", "h2", "h4"}, "is of the hub 127.0.0.1"},
 		"two":                 {t.TempDir(), "h1", []string{"h1", "h2"}, "--cluster names 2 hubs"},
 		"four":                {t.TempDir(), "h1", []string{"h1", "h2", "h3", "h4"}, "--cluster names 4 hubs"},
+		"five":                {t.TempDir(), "h1", []string{"h1", "h2", "h3", "h4", "h5"}, "--cluster names 5 hubs, want 3"},
 		"twice":               {t.TempDir(), "h1", []string{"h1", "h2", "h2"}, "names h2 twice"},
 		"not this one":        {t.TempDir(), "h4", []string{"h1", "h2", "h3"}, "names 0 hubs with a --name of this machine"},
 	} {

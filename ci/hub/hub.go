@@ -41,6 +41,7 @@ type Hub struct {
 	taking                        sync.Mutex // one place after another takes rows
 	artifacts                     *artifacts.Artifacts
 	index                         *index
+	told                          sync.Map // by station, the revision of rollouts up to which it was told
 
 	// Admit makes the JWT of a person or station whose invitation was right. Revoke ends the
 	// connections of these keys, and admits them no more.

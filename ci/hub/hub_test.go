@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -143,6 +146,10 @@ func TestJob(t *testing.T) {
 	stale := c
 	c = ask[job.Change](t, station, job.VerbClaim, c)
 	refused(t, station, job.VerbClaim, stale, bus.ErrConflict.Error())
+	claims := slices.DeleteFunc(ask[Audit](t, admin, job.VerbAudit, nothing{}).Records, func(r Record) bool { return r.Verb != job.VerbClaim })
+	if len(claims) != 1 || claims[0].Refused != "" {
+		t.Errorf("the audit has the claims %+v; want only the one that held", claims)
+	}
 	done := make(chan job.Job)
 	go func() {
 		j, _ := access.Wait(t.Context(), admin, wish.ID)
@@ -244,6 +251,63 @@ func TestAnswersGoToTheOwnInbox(t *testing.T) {
 	}
 	if m, err := answers.NextMsg(300 * time.Millisecond); err == nil {
 		t.Errorf("an answer went to %s", m.Subject)
+	}
+}
+
+// A station keeps logs and reports of its own jobs and boards alone, and takes no ID that another job has.
+// A job that was abandoned stays for longer than a machine is away.
+func TestOnlyOwn(t *testing.T) {
+	admin, invite := newHub(t)
+	station, other := invite(job.AStation, "bench-1"), invite(job.AStation, "bench-2")
+	announce(t, station, "i1")
+	announce(t, other, "i2")
+	added := ask[job.Change](t, admin, job.VerbJobAdd, wish)
+	refused(t, other, job.VerbLog, job.Log{ID: wish.ID, To: 1, Text: "x"}, "is not one of bench-2")
+	if got := ask[job.Log](t, other, job.VerbLog, job.Log{ID: job.NewID(), N: 3, To: 4, Text: "x"}); got.N != 4 {
+		t.Errorf("the log of no job goes on at %d; want 4, so that it ends", got.N)
+	}
+	if got := ask[job.Log](t, station, job.VerbLog, job.Log{ID: wish.ID, To: 1, Text: "x"}); got.N != 1 {
+		t.Errorf("the own log goes on at %d; want 1", got.N)
+	}
+	refused(t, other, job.VerbReport, job.Report{ID: wish.ID, Name: "lab-9"}, "bench-2 has no board lab-9")
+	copied := added.Job
+	copied.Station = "bench-2"
+	refused(t, admin, job.VerbJobAdd, copied, "is another job's")
+	copied.State, copied.Claim = job.Running, &job.Claim{Instance: "i2", Attempt: 1}
+	refused(t, other, job.VerbRestore, job.Change{Job: copied, Instance: "i2"}, "is another job's")
+	refused(t, admin, job.VerbJobStop, job.StopWish{ID: "lab-1." + wish.ID}, "no job")
+	endUnbegun(&copied, fleet.Unsure, "abandoned")
+	if ttl := ttlOf(copied); ttl != auditFor {
+		t.Errorf("an abandoned job is kept for %v; want %v", ttl, auditFor)
+	}
+}
+
+// A hub can read an invitation that root made in its state folder.
+func TestInvitationIsTheHubs(t *testing.T) {
+	dir := t.TempDir()
+	const text = `{"v": 1, "name": "h1", "hubs": ["h1:6222", "h2:6222", "h3:6222"]}`
+	if err := os.WriteFile(folderName(dir), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	owner := os.Getuid()
+	if owner == 0 { // else this user's own folder is all that can be tried
+		owner = 65534
+		if err := os.Chown(dir, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := InviteHub(dir, "h2", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "invited", "*"))
+	for _, name := range append(files, filepath.Join(dir, "invited")) {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Sys().(*syscall.Stat_t).Uid; int(got) != owner || len(files) != 1 {
+			t.Errorf("%s of %d is user %d's; want %d's", name, len(files), got, owner)
+		}
 	}
 }
 

@@ -48,6 +48,7 @@ type entry struct {
 	since    time.Time  // when this hub heard that it is gone
 	job      *job.Job   // in the bucket jobs; nil for one that this hub cannot read
 	board    *job.Board // as job, in the bucket boards
+	wish     job.Wish   // in the bucket rollouts
 }
 
 // newIndex reads all keys of the buckets.
@@ -174,6 +175,10 @@ func (x *index) put(bucket, key string, e entry) {
 		if b, err := job.Parse[job.Board](e.value); err == nil {
 			e.board = &b
 		}
+	case "rollouts":
+		var r struct{ Wish job.Wish }
+		_ = json.Unmarshal(e.value, &r) // one that cannot be read goes nowhere
+		e.wish = r.Wish
 	}
 	x.keys[bucket][key] = e
 	if known && old.revision == e.revision {
@@ -212,16 +217,16 @@ func (x *index) goneFor(bucket, key string) time.Duration {
 	return 0
 }
 
-// find returns the entry of a bucket whose key has this end.
-func (x *index) find(bucket, end string) (entry, bool) {
+// find returns the key of a bucket whose last token is an ID, and its entry.
+func (x *index) find(bucket, id string) (string, entry, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for key, e := range x.keys[bucket] {
-		if !e.gone && strings.HasSuffix(key, end) {
-			return e, true
+		if !e.gone && key[strings.LastIndexByte(key, '.')+1:] == id {
+			return key, e, true
 		}
 	}
-	return entry{}, false
+	return "", entry{}, false
 }
 
 // reread reads a key from the engine.

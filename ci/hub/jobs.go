@@ -31,7 +31,7 @@ func stationOf(key string) string {
 
 // findJob returns the job with an ID, and its key's entry.
 func (h *Hub) findJob(id string) (job.Job, entry, error) {
-	e, found := h.index.find("jobs", "."+id)
+	_, e, found := h.index.find("jobs", id)
 	if !found {
 		return job.Job{}, entry{}, fmt.Errorf("no job %q: the hub keeps ended jobs for 7 days, and what nobody had claimed is lost with the hub's disk\nnext: slipway job list", id)
 	}
@@ -39,6 +39,14 @@ func (h *Hub) findJob(id string) (job.Job, entry, error) {
 		return job.Job{}, entry{}, fmt.Errorf("the job %s is of a newer Slipway than this hub", id)
 	}
 	return *e.job, e, nil
+}
+
+// refuseIDTwice returns an error if another board's job has a job's ID.
+func (h *Hub) refuseIDTwice(j job.Job) error {
+	if key, _, found := h.index.find("jobs", j.ID); found && key != j.Key() {
+		return fmt.Errorf("the ID %s is another job's", j.ID)
+	}
+	return nil
 }
 
 // addJob queues a job. An ID that is there already is refused, but the same request twice is one job.
@@ -53,7 +61,7 @@ func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, er
 	if err := errors.Join(j.Check(), h.boardDoes(j)); err != nil {
 		return job.Change{}, err
 	}
-	if err := h.refusePlaceTwice(j); err != nil {
+	if err := cmp.Or(h.refuseIDTwice(j), h.refusePlaceTwice(j)); err != nil {
 		return job.Change{}, err
 	}
 	revision, err := h.write(ctx, h.jobs, j.Key(), j, 0, 0)
@@ -111,7 +119,8 @@ func (h *Hub) builds(key, arch string) bool {
 const maxOpenBytes = 4 << 20
 
 // jobsOf returns a station's jobs that have not ended, and for a builder the builds that wait, once one
-// differs from what it knows.
+// differs from what it knows. Queued jobs of a rollout that does not go on are left out, as each claim
+// of one would be refused. A rollout that goes on again is news.
 func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes, error) {
 	prefixes := []string{bus.Key(who) + "."}
 	for _, arch := range images.Arches {
@@ -119,9 +128,24 @@ func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes,
 			prefixes = append(prefixes, bus.Key(job.Builder, arch)+".")
 		}
 	}
-	all := h.changes(ctx, prefixes, in, func(j job.Job) bool {
-		return j.State == job.Queued || j.State == job.Running && j.Station == who
+	var all job.Changes
+	var rollouts uint64
+	told, _ := h.told.Load(who)
+	heard, _ := told.(uint64) // 0 if this hub told it nothing yet
+	h.index.wait(ctx, func() bool {
+		rollouts = h.index.revision("rollouts")
+		newer, resumed := false, false
+		all, newer = h.changes(prefixes, in, func(j job.Job) bool {
+			if j.State != job.Queued || j.Rollout == "" {
+				return j.State == job.Queued || j.State == job.Running && j.Station == who
+			}
+			e, _ := h.index.get("rollouts", bus.Key(j.Rollout))
+			resumed = resumed || e.wish == job.Go && e.revision > heard && rollouts > heard
+			return e.wish == job.Go
+		})
+		return newer || resumed
 	})
+	h.told.Store(who, rollouts)
 	left, last := maxOpenBytes, ""
 	for _, c := range slices.SortedFunc(slices.Values(all.Jobs), func(a, b job.Change) int { return cmp.Compare(a.Job.ID, b.Job.ID) }) {
 		data, _ := json.Marshal(c) // never fails
@@ -136,27 +160,24 @@ func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes,
 }
 
 // listJobs returns all jobs.
-func (h *Hub) listJobs(ctx context.Context, _ string, _ nothing) (job.Changes, error) {
-	return h.changes(ctx, []string{""}, job.Wait{}, func(job.Job) bool { return true }), nil
+func (h *Hub) listJobs(_ context.Context, _ string, _ nothing) (job.Changes, error) {
+	all, _ := h.changes([]string{""}, job.Wait{}, func(job.Job) bool { return true })
+	return all, nil
 }
 
-// changes returns the jobs under prefixes that fit, once the engine has told of a newer key there than
-// what is known.
-func (h *Hub) changes(ctx context.Context, prefixes []string, in job.Wait, fits func(job.Job) bool) (all job.Changes) {
-	h.index.wait(ctx, func() bool {
-		keys, entries, until := h.index.list("jobs", prefixes...)
-		all = job.Changes{Until: until}
-		newer := in.Since == 0 && !in.Known
-		for _, key := range keys {
-			e := entries[key]
-			newer = newer || e.revision > in.Since && until > in.Since
-			if e.job != nil && fits(*e.job) {
-				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision, At: e.at})
-			}
+// changes returns the jobs under prefixes that fit, and whether the engine has told of a newer key there
+// than what is known.
+func (h *Hub) changes(prefixes []string, in job.Wait, fits func(job.Job) bool) (all job.Changes, newer bool) {
+	keys, entries, until := h.index.list("jobs", prefixes...)
+	all.Until, newer = until, in.Since == 0 && !in.Known
+	for _, key := range keys {
+		e := entries[key]
+		newer = newer || e.revision > in.Since && until > in.Since
+		if e.job != nil && fits(*e.job) {
+			all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision, At: e.at})
 		}
-		return newer
-	})
-	return all
+	}
+	return all, newer
 }
 
 // waitForJob returns a job once it differs from the revision that the caller knows.
@@ -170,7 +191,8 @@ func (h *Hub) waitForJob(ctx context.Context, _ string, in job.Wait) (c job.Chan
 	return c, err
 }
 
-// claim lets a station begin a queued job, or begin one of its own again as the next attempt.
+// claim lets a station begin a queued job, or begin one of its own again as the next attempt. A claim
+// that cannot hold is not in the audit, as stations repeat it.
 func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change, error) {
 	err := h.check(ctx) // else a pause that another hub answered would come too late
 	if err != nil {
@@ -180,9 +202,24 @@ func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change,
 	if err == nil {
 		err = h.mayBegin(j)
 	}
-	if err != nil {
+	if errors.Is(err, bus.ErrConflict) {
 		return job.Change{}, err
 	}
+	request, _ := json.Marshal(in) // never fails
+	if noted := h.audit(ctx, Record{Who: who, Role: job.AStation, Verb: job.VerbClaim, What: shorten(request)}); noted != nil {
+		return job.Change{}, fmt.Errorf("write the audit: %w", noted)
+	}
+	if err == nil {
+		in, err = h.begin(ctx, who, j, in)
+	}
+	if err != nil {
+		err = h.refuse(ctx, job.AStation, who, job.VerbClaim, request, err)
+	}
+	return in, err
+}
+
+// begin writes a station's claim of a job that may begin.
+func (h *Hub) begin(ctx context.Context, who string, j job.Job, in job.Change) (_ job.Change, err error) {
 	if j.Name == job.Builder {
 		if err := h.mayBuild(who, j); err != nil {
 			return job.Change{}, err
@@ -273,6 +310,9 @@ func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Chang
 	if in.Job.Name == job.Builder && !h.builds(bus.Key(who), in.Job.Arch) {
 		return job.Change{}, fmt.Errorf("the station %s takes no builds for %s", who, in.Job.Arch)
 	}
+	if err := h.refuseIDTwice(in.Job); err != nil {
+		return job.Change{}, err
+	}
 	in.Job.Restored, in.Job.Before = true, nil
 	revision, err := h.write(ctx, h.jobs, in.Job.Key(), in.Job, 0, 0)
 	if errors.Is(err, bus.ErrConflict) {
@@ -325,6 +365,14 @@ func endUnbegun(j *job.Job, kind fleet.Kind, saw string) {
 	j.State, j.Result = job.Ended, &job.Result{Result: fleet.Result{Host: j.Name, Kind: kind, Saw: saw}}
 }
 
+// endJobAt ends a job with a result that no station gave, if its key is as it was known.
+func (h *Hub) endJobAt(ctx context.Context, e entry, kind fleet.Kind, saw string) error {
+	j := *e.job
+	endUnbegun(&j, kind, saw)
+	_, err := h.write(ctx, h.jobs, j.Key(), j, e.revision, ttlOf(j))
+	return err
+}
+
 // change changes a job by compare-and-set, again if a station changes it meanwhile.
 func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) (job.Change, error) {
 	for {
@@ -353,9 +401,13 @@ func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) 
 }
 
 // ttlOf returns how long the hub keeps a job that has ended. Those of a rollout say whom it need not
-// do again, and what its boards had before.
+// do again, and what its boards had before. One that was abandoned says so to its station, which would
+// begin again what the hub has no more, and may come back late.
 func ttlOf(j job.Job) time.Duration {
-	if j.Rollout != "" {
+	switch {
+	case j.Result.Kind == fleet.Unsure:
+		return auditFor
+	case j.Rollout != "":
 		return rolloutJobTTL
 	}
 	return endedTTL
@@ -393,9 +445,7 @@ func (h *Hub) expireJobs(ctx context.Context) error {
 			if e.job == nil || e.job.State != job.Queued || e.at.IsZero() || now.Sub(e.at) < time.Duration(e.job.StartWithinMS)*time.Millisecond {
 				continue
 			}
-			j := *e.job
-			endUnbegun(&j, fleet.NotBegun, "its station did not begin it in time")
-			_, _ = h.write(ctx, h.jobs, j.Key(), j, e.revision, ttlOf(j)) // or a station began it just now
+			_ = h.endJobAt(ctx, e, fleet.NotBegun, "its station did not begin it in time") // or it began it just now
 		}
 	}
 	return nil
@@ -418,6 +468,16 @@ const logTo = "Slipway-To"
 func (h *Hub) keepLog(ctx context.Context, who string, in job.Log) (job.Log, error) {
 	if len(in.Text) > maxLogBytes {
 		return job.Log{}, fmt.Errorf("a piece of a log has at most %d bytes", maxLogBytes)
+	}
+	j, _, err := h.findJob(in.ID)
+	if err != nil && h.check(ctx) == nil { // another hub may have answered the claim just now
+		j, _, err = h.findJob(in.ID)
+	}
+	switch {
+	case err != nil: // nobody can read it. The station would send it for ever, if it was refused
+		return job.Log{ID: in.ID, N: in.To}, nil
+	case j.Station != who:
+		return job.Log{}, fmt.Errorf("the job %s is not one of %s", in.ID, who)
 	}
 	subject := "log." + bus.Key(who, in.ID)
 	last, err := h.logs.GetLastMsgForSubject(ctx, subject)

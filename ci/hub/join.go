@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"slipway/ci/hub/access"
@@ -91,7 +92,23 @@ func InviteHub(dir, name string, valid time.Duration) (address, token string, er
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return "", "", err
 	}
-	return f.Page, access.Token(secret, authority.PEM), localfile.WriteJSON(file, invitation{name, time.Now().Add(valid)}, 0o600)
+	err = localfile.WriteJSON(file, invitation{name, time.Now().Add(valid)}, 0o600)
+	return f.Page, access.Token(secret, authority.PEM), errors.Join(err, giveToOwner(dir, filepath.Dir(file), file))
+}
+
+// giveToOwner gives files to the owner of a state folder: root may write there for a hub of another user.
+func giveToOwner(dir string, names ...string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	owner, known := info.Sys().(*syscall.Stat_t)
+	for _, name := range names {
+		if known && err == nil {
+			err = os.Lchown(name, int(owner.Uid), int(owner.Gid))
+		}
+	}
+	return err
 }
 
 // share takes a hub's invitation, and returns what the hubs of the cluster have in common.

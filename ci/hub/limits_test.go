@@ -69,6 +69,51 @@ func TestPollsFollowTheEngine(t *testing.T) {
 	}
 }
 
+// A station is not told of queued jobs of a rollout that is paused. Its poll is answered once the
+// rollout goes on, also if that was between two polls.
+func TestPausedRolloutIsNotTold(t *testing.T) {
+	x := &index{changed: make(chan struct{}), told: make(chan struct{}), keys: map[string]map[string]entry{"jobs": {}, "rollouts": {}}, until: map[string]uint64{}}
+	h := &Hub{index: x}
+	put := func(bucket, key string, form any, revision uint64) {
+		data, err := json.Marshal(form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.put(bucket, key, entry{value: data, revision: revision})
+		x.reach(bucket, revision)
+	}
+	set := func(w job.Wish, revision uint64) {
+		put("rollouts", "R1", job.Rollout{ID: "R1", Wish: w}, revision)
+	}
+	mine := func(in job.Wait) int {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		all, _ := h.jobsOf(ctx, "bench-1", in)
+		if ctx.Err() != nil {
+			t.Error("a poll was not answered")
+		}
+		return len(all.Jobs)
+	}
+	j := wish
+	j.State, j.Rollout = job.Queued, "R1"
+	put("jobs", j.Key(), j, 5)
+	set(job.Pause, 1)
+	if n := mine(job.Wait{}); n != 0 {
+		t.Errorf("while the rollout is paused, the station is told of %d jobs", n)
+	}
+	set(job.Go, 2)
+	if n := mine(job.Wait{Since: 5, Known: true}); n != 1 {
+		t.Errorf("after a resume between polls, the station is told of %d jobs; want 1", n)
+	}
+	set(job.Pause, 3)
+	told := make(chan int)
+	go func() { told <- mine(job.Wait{Since: 5, Known: true}) }()
+	set(job.Go, 4)
+	if n := <-told; n != 1 {
+		t.Errorf("after a resume, the poll has %d jobs; want 1", n)
+	}
+}
+
 // A hub works at a limited number of requests, and answers the others later. Polls do not count.
 func TestRequestsAtOnce(t *testing.T) {
 	const blocks, polls = "test.blocks", "test.polls"
@@ -118,6 +163,18 @@ func TestRequestsAtOnce(t *testing.T) {
 	}
 	if most.Load() != atOnce {
 		t.Errorf("the hub worked at %d requests at once; want %d", most.Load(), atOnce)
+	}
+}
+
+// An answer that NATS would drop becomes a refusal with a next step.
+func TestLongAnswerIsRefused(t *testing.T) {
+	fits := []byte(`"` + strings.Repeat("x", bus.MaxPayload-2) + `"`)
+	if got := fitAnswer(fits); len(got) != len(fits) {
+		t.Errorf("an answer of %d bytes became one of %d", len(fits), len(got))
+	}
+	var r bus.Refusal
+	if err := json.Unmarshal(fitAnswer(append(fits, ' ')), &r); err != nil || !strings.Contains(r.Text, "at most 8") || r.Next == "" {
+		t.Errorf("a longer one became %+v, %v; want a refusal", r, err)
 	}
 }
 

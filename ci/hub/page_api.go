@@ -136,7 +136,7 @@ func (h *Hub) keyOfEvent(tokens []string) (key string, known bool) {
 		_, known = h.index.get("jobs", key)
 		return key, known
 	}
-	e, known := h.index.find("jobs", "."+tokens[3])
+	_, e, known := h.index.find("jobs", tokens[3])
 	if !known || e.job == nil || e.job.Name != job.Builder || e.job.Station != bus.Name(tokens[1]) {
 		return "", false
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/ci/fleet"
 	"slipway/ci/job"
 	"slipway/layers/bus"
 )
@@ -103,17 +104,55 @@ func (h *Hub) setKey(ctx context.Context, p job.Person, key string) error {
 	return err
 }
 
-// remove revokes the key of a person or station, and closes its connections.
+// remove revokes the key of a person or station, and closes its connections. A station is forgotten.
+// What an earlier removal did not complete is done again.
 func (h *Hub) remove(ctx context.Context, who string, in job.Person) (nothing, error) {
 	p, _, known := h.person(in.Name)
-	if !known || p.Key == "" {
+	_, left := h.index.get("stations", bus.Key(in.Name))
+	if !known || p.Key == "" && !left {
 		return nothing{}, fmt.Errorf("nobody is called %q\nnext: slipway hub people", in.Name)
 	}
-	if p.Role == job.Admin && h.admins() == 1 {
+	if p.Key != "" && p.Role == job.Admin && h.admins() == 1 {
 		return nothing{}, fmt.Errorf("%s is the only admin\nnext: slipway hub invite person NAME --role=admin", p.Name)
 	}
 	p.By = who
-	return nothing{}, h.setKey(ctx, p, "")
+	if p.Key != "" {
+		if err := h.setKey(ctx, p, ""); err != nil {
+			return nothing{}, err
+		}
+	}
+	if p.Role != job.AStation {
+		return nothing{}, nil
+	}
+	return nothing{}, h.forgetStation(ctx, who, p.Name)
+}
+
+// forgetStation ends the jobs of a station that was removed, and removes its keys, that of the station
+// last.
+func (h *Hub) forgetStation(ctx context.Context, who, name string) error {
+	_, jobs, _ := h.index.list("jobs", "")
+	for _, e := range jobs {
+		if e.job == nil || e.job.Station != name || e.job.State == job.Ended {
+			continue
+		}
+		kind := fleet.NotBegun
+		if e.job.State == job.Running {
+			kind = fleet.Unsure
+		}
+		if err := h.endJobAt(ctx, e, kind, "its station was removed by "+who); err != nil && !errors.Is(err, bus.ErrConflict) {
+			return err
+		}
+	}
+	for _, b := range []*bus.Bucket{h.boards, h.alive, h.stations} {
+		keys, entries, _ := h.index.list(b.Bucket(), "")
+		for _, key := range slices.DeleteFunc(keys, func(key string) bool { return stationOf(key) != name }) {
+			err := b.Delete(ctx, key, entries[key].revision)
+			if err != nil && (b != h.alive || !errors.Is(err, bus.ErrConflict)) { // a renewed lease ends by itself
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // admins returns how many admins have joined.

@@ -13,11 +13,16 @@ import (
 
 	"slipway/ci/job"
 	"slipway/layers/bus"
+	"slipway/layers/plaintext"
 )
 
-// keepReport keeps a board's report. Its ID says which job it is of.
+// keepReport keeps a report of a station's board, or of its job. Its ID says which job it is of.
 func (h *Hub) keepReport(ctx context.Context, who string, in job.Report) (nothing, error) {
-	_, err := h.js.Publish(ctx, "report."+bus.Key(who, in.Name), in.Zstd, jetstream.WithMsgID(who+"/"+in.ID))
+	j, _, err := h.findJob(in.ID)
+	if _, known := h.index.get("boards", bus.Key(who, in.Name)); !known && (err != nil || j.Station != who || j.Name != in.Name) {
+		return nothing{}, fmt.Errorf("%s has no board %s, and no job %s on it", who, in.Name, plaintext.OneLine(in.ID))
+	}
+	_, err = h.js.Publish(ctx, "report."+bus.Key(who, in.Name), in.Zstd, jetstream.WithMsgID(who+"/"+in.ID))
 	return nothing{}, err
 }
 

@@ -22,6 +22,7 @@ import (
 const (
 	rolloutTTL    = 400 * 24 * time.Hour
 	rolloutJobTTL = 30 * 24 * time.Hour
+	rolloutOpen   = 29 * 24 * time.Hour // less than that, as a board whose job is gone would be done again
 )
 
 // idOf returns the ID of a board's job in a rollout. All hubs make the same one, so that a job that
@@ -101,7 +102,7 @@ func (h *Hub) matchBoards(r job.Rollout) (found []job.HubBoard, err error) {
 			return nil, fmt.Errorf("%s and %s both have a board %s; give one another name", other.Station, b.Station, b.Name)
 		}
 		at[b.Name] = b
-		for _, label := range append(b.Labels, b.Station) {
+		for _, label := range slices.Concat(b.Labels, []string{b.Station}) {
 			if label == "all" || job.CheckName("", label) != nil {
 				continue // a pattern could not name it
 			}
@@ -291,8 +292,11 @@ func (h *Hub) driveRollouts(ctx context.Context) error {
 		keys, entries, _ := h.index.list("rollouts", "")
 		for _, key := range keys {
 			var r job.Rollout
-			if json.Unmarshal(entries[key].value, &r) == nil && !r.Ended {
-				_ = h.drive(ctx, r, entries[key].revision) // the next change, or second, tries again
+			if json.Unmarshal(entries[key].value, &r) != nil || r.Ended {
+				continue
+			}
+			if now, err := h.engineTime(ctx); err == nil {
+				_ = h.drive(ctx, r, entries[key].revision, now) // the next change, or second, tries again
 			}
 		}
 		select {
@@ -307,25 +311,25 @@ func (h *Hub) driveRollouts(ctx context.Context) error {
 
 // drive brings a rollout one step further: it adds the jobs of the wave, begins the next wave, or
 // ends the rollout.
-func (h *Hub) drive(ctx context.Context, r job.Rollout, revision uint64) error {
+func (h *Hub) drive(ctx context.Context, r job.Rollout, revision uint64, now time.Time) error {
 	p := h.look(r, revision)
-	if why := p.stopped(r); why != "" && r.Wish == job.Go {
-		r.Wish, r.WishBy, r.Why = job.Pause, "the gate", why
+	why, done := p.stopped(r), sumTo(p.open, len(p.open)) == 0 && p.state.Unheard == 0
+	if !done && r.Wish != job.Cancel && !r.Began.IsZero() && now.Sub(r.Began) > rolloutOpen {
+		r.Wish, r.WishBy, r.Why = job.Cancel, "the hub", "it did not end in 29 days, and the hub keeps its jobs for 30"
 		return h.setRollout(ctx, r, revision)
 	}
-	if r.Follow && r.Wish == job.Go {
+	if r.Follow && r.Wish == job.Go && why == "" {
 		if more, _ := h.chooseBoards(r); len(more) > 0 { // boards that share a name join once they do not
 			r.Plan = append(r.Plan, more...)
 			return h.setRollout(ctx, r, revision)
 		}
 	}
-	left := 0
-	for _, n := range p.open {
-		left += n
-	}
 	switch {
-	case left == 0 && p.state.Unheard == 0, r.Wish == job.Cancel && len(p.queued)+len(p.runID) == 0:
+	case done, r.Wish == job.Cancel && len(p.queued)+len(p.runID) == 0:
 		r.Ended, r.Final = true, p.state.Counts
+		return h.setRollout(ctx, r, revision)
+	case why != "" && r.Wish == job.Go: // what has ended needs no pause
+		r.Wish, r.WishBy, r.Why = job.Pause, "the gate", why
 		return h.setRollout(ctx, r, revision)
 	case r.Wish == job.Cancel:
 		return h.stopAll(ctx, r, slices.Concat(p.queued, p.runID))
@@ -369,7 +373,12 @@ func (h *Hub) addJobs(ctx context.Context, r job.Rollout, boards []missing) erro
 			Artifact: r.Artifact, Project: r.Project, Steps: r.Steps, LimitMS: r.LimitMS, StartWithinMS: rolloutTTL.Milliseconds(),
 			By: r.By, Rollout: r.ID, Wave: m.board.Wave, State: job.Queued,
 		}
-		if _, err := h.write(ctx, h.jobs, j.Key(), j, 0, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
+		ttl := time.Duration(0)
+		if p, _, known := h.person(j.Station); known && p.Key == "" {
+			endUnbegun(&j, fleet.NotBegun, "its station was removed")
+			ttl = ttlOf(j)
+		}
+		if _, err := h.write(ctx, h.jobs, j.Key(), j, 0, ttl); err != nil && !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
 	}

@@ -156,6 +156,67 @@ func TestRolloutGates(t *testing.T) {
 	refused(t, admin, job.VerbRolloutWish, job.RolloutWish{ID: r.ID, Wish: job.Go}, "has ended")
 }
 
+// A rollout that fails at its last board ends. It waits for nobody.
+func TestRolloutFailsAtItsLastBoard(t *testing.T) {
+	admin, invite := newHub(t)
+	s := &simulated{kinds: map[string]fleet.Kind{"a-00": fleet.Checks}}
+	s.serve(t, invite(job.AStation, "bench-1"), "a-00")
+	r := rollout
+	r.Gate = fleet.Gate{StopAfter: 1}
+	end := follow(t, admin, ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r).ID, func(s job.RolloutState) bool { return s.Ended || isPaused(s) })
+	if !end.Ended || end.Wish != job.Go || end.Why != "" || end.Final[fleet.Checks] != 1 {
+		t.Errorf("the rollout is %+v; want it ended, and not paused", end)
+	}
+}
+
+// A station that is removed is forgotten: its jobs end, and with them the rollouts over its boards. The
+// boards can be at another station.
+func TestRemovedStation(t *testing.T) {
+	admin, invite := newHub(t)
+	announce(t, invite(job.AStation, "bench-1"), "i1")
+	one := wish
+	one.ID, one.StartWithinMS = job.NewID(), 3_600_000
+	ask[job.Change](t, admin, job.VerbJobAdd, one)
+	r := rollout
+	r.Gate = fleet.Gate{}
+	begun := ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r)
+	ask[nothing](t, admin, job.VerbRemove, job.Person{Name: "bench-1"})
+	if end := follow(t, admin, begun.ID, hasEnded); end.Counts[fleet.NotBegun] != 1 {
+		t.Errorf("the rollout ended as %+v; want one board not begun", end)
+	}
+	j, err := access.Wait(t.Context(), admin, one.ID)
+	if err != nil || j.Result.Kind != fleet.NotBegun || j.Result.Saw != "its station was removed by ada" {
+		t.Errorf("the job is %+v, %v", j, err)
+	}
+	for len(ask[job.StationList](t, admin, job.VerbStationList, nothing{}).Stations)+len(ask[job.BoardList](t, admin, job.VerbBoardList, nothing{}).Boards) > 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("the station or its boards stay")
+		}
+	}
+	refused(t, admin, job.VerbRemove, job.Person{Name: "bench-1"}, "nobody is called")
+	announce(t, invite(job.AStation, "bench-2"), "i2")
+	ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r)
+}
+
+// A rollout is canceled before the hub forgets which boards it has done.
+func TestRolloutOpenForAMonth(t *testing.T) {
+	admin, invite, h := newHubAnd(t)
+	announce(t, invite(job.AStation, "bench-1"), "i1")
+	r := rollout
+	r.Gate = fleet.Gate{}
+	id := ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r).ID
+	for err := error(bus.ErrConflict); errors.Is(err, bus.ErrConflict); {
+		open, e, findErr := h.rollout(id)
+		if findErr != nil || open.Wish != job.Go {
+			t.Fatalf("the rollout is %+v, %v", open, findErr)
+		}
+		err = h.drive(t.Context(), open, e.revision, open.Began.Add(rolloutJobTTL))
+	}
+	if end := follow(t, admin, id, hasEnded); end.Wish != job.Cancel || !strings.Contains(end.Why, "29 days") {
+		t.Errorf("the rollout is %+v; want it canceled, as it was open for long", end)
+	}
+}
+
 const (
 	artifact1, artifact2 = "hub:virt@sha256:" + sixty + "aaaa", "hub:virt@sha256:" + sixty + "bbbb"
 	sixty                = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab"

@@ -224,7 +224,7 @@ func (r *running) openAll(ctx context.Context) (*Hub, error) {
 	h.Admit = func(role job.Role, name, publicKey string) (string, error) {
 		return r.keys.User(string(role), name, publicKey, userFor)
 	}
-	if h.artifacts, err = artifacts.New(ctx, h.js, r.folder.replicas(), access.Who(r.server.Prove)); err != nil {
+	if h.artifacts, err = artifacts.New(ctx, h.js, r.folder.replicas(), -1, access.Who(r.server.Prove)); err != nil {
 		return nil, err
 	}
 	r.folder.Began = true

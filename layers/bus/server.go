@@ -58,8 +58,10 @@ type Server struct {
 	conns   []*nats.Conn
 }
 
+// MaxPayload is how many bytes a message has at most. A server drops a longer one.
+const MaxPayload = 8 << 20
+
 const (
-	maxPayload = 8 << 20
 	maxRevoked = 64 << 20 // bytes of the file
 	startLimit = time.Minute
 )
@@ -111,7 +113,7 @@ func (s *Server) options() (*server.Options, error) {
 		return nil, err
 	}
 	o := &server.Options{
-		ServerName: s.opts.Name, NoSigs: true, MaxPayload: maxPayload, DontListen: s.opts.Listen == "",
+		ServerName: s.opts.Name, NoSigs: true, MaxPayload: MaxPayload, DontListen: s.opts.Listen == "",
 		JetStream: true, StoreDir: s.opts.StoreDir, JetStreamMaxStore: most, SyncAlways: true, DisableJetStreamBanner: true,
 		TrustedOperators: []*jwt.OperatorClaims{trusted}, SystemAccount: system, AccountResolver: &s.accounts,
 		TLSConfig: s.opts.TLS, TLS: s.opts.TLS != nil, TLSTimeout: 5,

@@ -38,8 +38,9 @@ type Artifacts struct {
 	keepFor, orphanFor time.Duration // see Collect
 }
 
-// New opens the store, or makes it. replicas is 1, or 3 in a cluster. who proves who sends a request.
-func New(ctx context.Context, js jetstream.JetStream, replicas int, who func(*http.Request) (role string, err error)) (*Artifacts, error) {
+// New opens the store, or makes it for this many bytes. A full one refuses what is new. replicas is 1,
+// or 3 in a cluster. who proves who sends a request.
+func New(ctx context.Context, js jetstream.JetStream, replicas int, most int64, who func(*http.Request) (role string, err error)) (*Artifacts, error) {
 	a := &Artifacts{who: who, keepFor: keepFor, orphanFor: orphanFor, uploads: make(chan struct{}, maxUploads)}
 	a.protocol = ociserver.New(a, &ociserver.Options{DisableSinglePostUpload: true, DisableReferrersAPI: true})
 	var err error
@@ -52,7 +53,7 @@ func New(ctx context.Context, js jetstream.JetStream, replicas int, who func(*ht
 	if a.tags, err = bus.NewBucket(ctx, a.js, "tags", replicas, 0); err != nil {
 		return nil, err
 	}
-	a.chunks, err = bus.NewStream(ctx, a.js, jetstream.StreamConfig{Name: "artifacts", Subjects: []string{chunkOf("*", "*")}, Replicas: replicas}) // without AllowDirect, as a follower may be behind
+	a.chunks, err = bus.NewStream(ctx, a.js, jetstream.StreamConfig{Name: "artifacts", Subjects: []string{chunkOf("*", "*")}, Replicas: replicas, MaxBytes: most, Discard: jetstream.DiscardNew}) // without AllowDirect, as a follower may be behind
 	return a, err
 }
 

@@ -73,7 +73,7 @@ func startRegistry(t testing.TB) *registry { return startRegistryIn(t, t.TempDir
 
 func startRegistryIn(t testing.TB, dir string) *registry {
 	t.Helper()
-	a, err := New(t.Context(), startEngine(t, dir), 1, func(r *http.Request) (string, error) {
+	a, err := New(t.Context(), startEngine(t, dir), 1, -1, func(r *http.Request) (string, error) {
 		if role := r.Header.Get("Role"); role != "" {
 			return role, nil
 		}
@@ -510,9 +510,34 @@ func TestTooManyUploads(t *testing.T) {
 	r.put([]byte("blob"))
 }
 
+// A full store refuses what is new, and keeps what it has. Its keys can still be written.
+func TestFullStore(t *testing.T) {
+	js := startEngine(t, t.TempDir())
+	a, err := New(t.Context(), js, 1, 1<<20, func(*http.Request) (string, error) { return "operator", nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(a)
+	t.Cleanup(s.Close)
+	place := fetch.Place{Host: strings.TrimPrefix(s.URL, "http://"), Name: "projects"}
+	kept := place
+	if kept.Digest, err = store.PutFile(t.Context(), place, []byte("the files")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.PutFile(t.Context(), place, make([]byte, 2<<20)); err == nil || !strings.Contains(err.Error(), "no space for this artifact") {
+		t.Errorf("2 MiB in a store of 1 MiB: %v", err)
+	}
+	if got, err := store.GetFile(t.Context(), kept, 9); err != nil || string(got) != "the files" {
+		t.Errorf("GetFile of what was there = %q, %v", got, err)
+	}
+	if _, err := a.tags.Update(t.Context(), "key", []byte("1"), 0, 0); err != nil {
+		t.Errorf("a key beside a full store: %v", err)
+	}
+}
+
 // The files of a project are sent once. Their time counts from the last time that somebody wanted to.
 func TestPutFile(t *testing.T) {
-	a, err := New(t.Context(), startEngine(t, t.TempDir()), 1, func(*http.Request) (string, error) { return "operator", nil })
+	a, err := New(t.Context(), startEngine(t, t.TempDir()), 1, -1, func(*http.Request) (string, error) { return "operator", nil })
 	if err != nil {
 		t.Fatal(err)
 	}

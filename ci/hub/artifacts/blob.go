@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"net/http"
 	"strconv"
 
 	"cuelabs.dev/go/oci/ociregistry"
@@ -191,16 +192,31 @@ func (u *upload) send(most int) error {
 		}
 		u.acks, u.sent, u.chunk = append(u.acks, ack), u.sent+1, u.chunk[:0]
 	}
-	for ; len(u.acks) > most; u.acks = u.acks[1:] {
+	for len(u.acks) > most {
+		ack := u.acks[0]
+		u.acks = u.acks[1:] // it answers once, so Close must not wait for it again
 		select {
-		case <-u.acks[0].Ok():
-		case err := <-u.acks[0].Err():
-			return err
+		case <-ack.Ok():
+		case err := <-ack.Err():
+			return explainFull(err)
 		case <-u.ctx.Done():
 			return context.Cause(u.ctx)
 		}
 	}
 	return nil
+}
+
+// storeFailed is the engine's error code of a message that a stream could not take.
+const storeFailed jetstream.ErrorCode = 10077
+
+// explainFull returns an error that no client tries again, if the store is full.
+func explainFull(err error) error {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) || api.ErrorCode != storeFailed {
+		return err
+	}
+	err = fmt.Errorf("the hub has no space for this artifact: %w", err)
+	return ociregistry.NewHTTPError(err, http.StatusRequestEntityTooLarge, nil, nil)
 }
 
 // Commit makes the blob visible if it has this digest.
