@@ -54,8 +54,8 @@ type Hub struct {
 }
 
 // open makes the buckets and streams, unless they are there, and reads all keys. lease is how long a
-// station that is not heard keeps its boards.
-func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration) (*Hub, error) {
+// station that is not heard keeps its boards. fit limits what a stream may take of the disk.
+func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration, fit func(most int64) int64) (*Hub, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
@@ -84,9 +84,9 @@ func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration) (*H
 		})
 	}
 	for at, c := range map[*jetstream.Stream]jetstream.StreamConfig{
-		&h.logs:    {Name: "LOGS", Subjects: []string{"log.>"}, MaxAge: logsFor, MaxBytes: logsBytes, Compression: jetstream.S2Compression, Duplicates: time.Hour},
-		&h.reports: {Name: "REPORTS", Subjects: []string{"report.>"}, MaxMsgsPerSubject: reportsOf, MaxBytes: reportSize, Duplicates: time.Hour},
-		&h.cards:   {Name: "CARDS", Subjects: []string{"card.>"}, MaxMsgsPerSubject: 1, MaxAge: auditFor, MaxBytes: cardsBytes, Compression: jetstream.S2Compression},
+		&h.logs:    {Name: "LOGS", Subjects: []string{"log.>"}, MaxAge: logsFor, MaxBytes: fit(logsBytes), Compression: jetstream.S2Compression, Duplicates: time.Hour},
+		&h.reports: {Name: "REPORTS", Subjects: []string{"report.>"}, MaxMsgsPerSubject: reportsOf, MaxBytes: fit(reportSize), Duplicates: time.Hour},
+		&h.cards:   {Name: "CARDS", Subjects: []string{"card.>"}, MaxMsgsPerSubject: 1, MaxAge: auditFor, MaxBytes: fit(cardsBytes), Compression: jetstream.S2Compression},
 		&h.records: {Name: "AUDIT", Subjects: []string{"audit.>"}, MaxAge: auditFor, DenyDelete: true, DenyPurge: true},
 	} {
 		c.Replicas = replicas

@@ -3,6 +3,8 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+	"golang.org/x/sys/unix"
 
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
@@ -257,4 +260,25 @@ func identityFile(t *testing.T, id access.Identity, role job.Role) string {
 		return filepath.Join(home, "hubs", bus.Token(id.Hub)+".station.json")
 	}
 	return filepath.Join(home, "hubs", bus.Token(id.Hub)+".json")
+}
+
+// A hub starts on a small disk.
+func TestSmallDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skipf("a tmpfs cannot be mounted: %v: run the tests as root", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := Run(ctx, Options{
+		Dir: dir, Names: []string{"127.0.0.1"}, Listen: "127.0.0.1:0", Page: "127.0.0.1:0", Log: io.Discard, Admin: "ada", Ready: func(string, string) { cancel() },
+	})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }

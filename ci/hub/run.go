@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"slipway/ci/hub/access"
 	"slipway/ci/hub/artifacts"
@@ -210,13 +211,25 @@ func (r *running) connect(ctx context.Context) (h *Hub, err error) {
 	return h, err
 }
 
+// fit returns how much a stream may take: what is asked for, or less on the disk of a hub alone that has
+// less than largeDisk. Hubs of a cluster must have the same limits.
+func (r *running) fit(most int64) int64 {
+	var disk unix.Statfs_t
+	if len(r.folder.Hubs) > 0 || unix.Statfs(r.Dir, &disk) != nil {
+		return most
+	}
+	return int64(float64(most) * min(1, float64(disk.Blocks)*float64(disk.Bsize)/largeDisk))
+}
+
+const largeDisk = 160 << 30 // on which all streams together reserve less than a quarter
+
 // openAll opens all that the engine keeps.
 func (r *running) openAll(ctx context.Context) (*Hub, error) {
 	nc, err := r.server.Connect()
 	if err != nil {
 		return nil, err
 	}
-	h, err := open(ctx, nc, r.folder, cmp.Or(r.Lease, leaseTTL))
+	h, err := open(ctx, nc, r.folder, cmp.Or(r.Lease, leaseTTL), r.fit)
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ slipway hub --name=h1 --cluster=h1,h2,h3`
 	names := c.Names("name", "the names and addresses by which others reach this machine, with commas between them; its host name if not given")
 	listen := c.Text("listen=ADDRESS", ":4222", "where NATS listens")
 	pageAt := c.Text("page=ADDRESS", ":8443", "where the page listens, and who joins")
-	cluster := c.Names("cluster", "3 or 5 hubs that keep the same records, one of them this one: HOST or HOST:PORT, where they reach each other (6222 if not given)")
+	cluster := c.Names("cluster", "three hubs that keep the same records, one of them this one: HOST or HOST:PORT, where they reach each other (6222 if not given)")
 	state := c.hubState()
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		o, err := hubOptions(*names, *state)
