@@ -235,6 +235,7 @@ func testRollout(b *browser, s *site, st station, id string) {
 	}
 	b.is(`document.querySelector('#band').textContent.includes('ended')`)
 	b.is(`document.querySelector('#causes').textContent.includes('no GPU on')`)
+	b.open(s, "/rollouts/"+id, "#waves") // the form is no live part
 	b.is(`!!document.querySelector('input[name=back]')`)
 }
 
