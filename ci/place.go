@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"slipway/ci/report"
@@ -51,6 +52,10 @@ func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	if p.Show = screen.Show; asJSON {
 		p.Show = place.JSONLines(w)
 	}
+	if strings.HasPrefix(os.Getenv("SLIPWAY_PROGRESS"), "json") {
+		show, events := p.Show, place.Events(func(e progress.Event) { progress.Relay(ctx, e) })
+		p.Show = func(ports []place.Port, t place.Totals) { show(ports, t); events(ports, t) }
+	}
 	t, err := place.Run(ctx, spec, a, c, p)
 	screen.Close()
 	if !asJSON && (err == nil || t.Good+t.Bad+t.Refused > 0) {
@@ -66,6 +71,11 @@ func PlaceReport(w io.Writer, folder, day, html string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	return WritePlaceReport(w, r, html, asJSON)
+}
+
+// WritePlaceReport prints the report of a place, or of several. With html it writes a page too.
+func WritePlaceReport(w io.Writer, r place.Report, html string, asJSON bool) error {
 	if html != "" {
 		data, err := r.Page()
 		if err == nil {

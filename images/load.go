@@ -189,7 +189,7 @@ func LoadFrom(boards fs.FS, board string) (spec Spec, err error) {
 	if err != nil {
 		return Spec{}, err
 	}
-	if err := spec.findSuites(); err != nil {
+	if err := cmp.Or(spec.distrust(), spec.findSuites()); err != nil {
 		return Spec{}, err
 	}
 	if spec.Debian == nil {

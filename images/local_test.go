@@ -38,6 +38,35 @@ func TestLocalFolders(t *testing.T) {
 	}
 }
 
+// What lies in folders of this machine does not travel to a builder.
+func TestLocalLayers(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(BoardsVariable, filepath.Join(dir, "boards"))
+	const pinned = "  meta-x: {url: https://git.example.com/meta-x, commit: 0123456789abcdef0123456789abcdef01234567, layers: {meta-x: }}\n"
+	for name, tt := range map[string]struct{ board, repos, env, want string }{
+		"pinned":            {"", pinned, "", ""},
+		"its own folder":    {"", pinned + "  mine: {layers: {meta-mine: }}\n", "", "mine"},
+		"another folder":    {"", pinned + "  mine: {path: /tmp, layers: {meta-mine: }}\n", "", "mine"},
+		"local in board":    {"local: {meta-x: /tmp}\n", pinned, "", "meta-x"},
+		"local in variable": {"", pinned, "meta-x=/tmp", "meta-x"},
+	} {
+		placeBoards(t, dir, map[string]string{
+			"boards/lab/board.yml": "extends: raspberrypi5\n" + tt.board, "boards/lab/meta-mine/conf/layer.conf": "", "boards/lab/kas.yml": "header: {version: 14}\nmachine: m\nrepos:\n" + tt.repos,
+		})
+		t.Setenv(localEnvironment, tt.env)
+		for board, want := range map[string]string{"lab": tt.want, "raspberrypi5": strings.TrimSuffix(tt.env, "=/tmp"), "virt": strings.TrimSuffix(tt.env, "=/tmp")} {
+			spec, err := Load(board)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := LocalLayers(t.Context(), spec, Options{Dir: filepath.Join(dir, "build")})
+			if err != nil || strings.Join(got, ",") != want {
+				t.Errorf("%s: LocalLayers of %s = %q, %v; want %q", name, board, got, err, want)
+			}
+		}
+	}
+}
+
 // The error of an unknown repository names where the user wrote it.
 func TestUnknownLocal(t *testing.T) {
 	dir := t.TempDir()

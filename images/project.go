@@ -50,6 +50,22 @@ func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layer
 	return p, ws, err
 }
 
+// LocalLayers returns the repositories of a board's build that are folders of this machine: no commit
+// names what is in them. A board that Slipway has itself is built in a clone of its own.
+func LocalLayers(ctx context.Context, spec Spec, opt Options) (ids []string, err error) {
+	local, err := localFolders(spec)
+	if spec.Debian != nil || !spec.ownProject || err != nil {
+		return slices.Sorted(maps.Keys(local)), err
+	}
+	p, _, err := Project(ctx, spec, opt)
+	for _, r := range p.Repos {
+		if r.Local || r.URL == "" && len(r.Layers) > 0 {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids, err
+}
+
 // CheckProject reads a board's project file and all included files that are on this machine. It
 // fetches nothing, and a file of a repository that is not checked out yet is no error.
 func CheckProject(ctx context.Context, spec Spec, opt Options) error {

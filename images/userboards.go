@@ -272,6 +272,47 @@ func IsSuiteFile(suite string) bool {
 	return slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(suite))
 }
 
+// SentVariable says that the user's boards came from another machine, to a station of a hub.
+const SentVariable = "SLIPWAY_BOARDS_SENT"
+
+// What a virtual board that was sent may name. Options of -machine name files, such as kernel=.
+var (
+	virtualizer   = plaintext.Regexp(`^qemu-system-[a-z0-9_]{1,20}$`)
+	machineType   = plaintext.Regexp(`^[a-z0-9._-]{0,40}$`)
+	processor     = plaintext.Regexp(`^[A-Za-z0-9.,+_=-]{0,100}$`)
+	debianPackage = plaintext.Regexp(`^([a-z0-9][a-z0-9.+-]{1,60})?$`)
+)
+
+// distrust keeps a board that was sent from programs and files of this machine. It drops the command for
+// the recovery mode: a station has its own.
+func (s *Spec) distrust() error {
+	if os.Getenv(SentVariable) == "" || !slices.ContainsFunc(s.lineage, func(p boardPlace) bool { return p.own }) {
+		return nil
+	}
+	s.Flash.Recovery = Recovery{}
+	machine := cmp.Or(s.Machine, &Machine{})
+	for _, c := range []struct {
+		key string
+		bad bool
+	}{
+		{"machine.program", s.Machine != nil && !virtualizer().MatchString(machine.Program)},
+		{"machine.type", !machineType().MatchString(machine.Type)},
+		{"machine.cpu", !processor().MatchString(machine.CPU)},
+		{"machine.package", !debianPackage().MatchString(machine.Package) || !debianPackage().MatchString(machine.Firmware.Package)},
+		{"machine.firmware", machine.Firmware.Path != "" && !strings.HasPrefix(path.Clean(machine.Firmware.Path), "/usr/share/")},
+		{"local", len(s.Local) > 0},
+		{"rig", s.Rig != nil},
+		{"suites", slices.ContainsFunc(s.Suites, filepath.IsAbs)},
+		{"flash.signers", filepath.IsAbs(s.Flash.Signers)},
+		{"ssh.hostCA", filepath.IsAbs(s.SSH.HostCA)},
+	} {
+		if c.bad {
+			return fmt.Errorf("%s: %s names a program or a file of the machine, and this board came from another one\nnext: board check  # after removing %[2]s; or do without --hub", s.PlaceOf(c.key), c.key)
+		}
+	}
+	return nil
+}
+
 // findSuites replaces file names in the board's suites by their paths. Such a file must be in the
 // user's folder of the board, or of one that it extends.
 func (s *Spec) findSuites() error {

@@ -184,3 +184,42 @@ func TestLoadInNamesItsOwnFolder(t *testing.T) {
 		t.Errorf("LoadIn of a wrong board.yml = %v; want its place", err)
 	}
 }
+
+// A board that came from another machine names no program and no file of this one.
+func TestSentBoards(t *testing.T) {
+	for name, tt := range map[string]struct{ text, wrong string }{
+		"as it is":           {labBoard, ""},
+		"its recovery":       {"flash: {recovery: {command: [rm, -rf, /]}}\n", ""},
+		"another qemu":       {"machine: {program: qemu-system-aarch64}\n", ""},
+		"a program":          {"machine: {program: /bin/sh}\n", "machine.program"},
+		"a program by name":  {"machine: {program: sh}\n", "machine.program"},
+		"a program near it":  {"machine: {program: qemu-system-../../tmp/x}\n", "machine.program"},
+		"a kernel as type":   {"machine: {type: \"pc,kernel=/root/x\"}\n", "machine.type"},
+		"a cpu with a path":  {"machine: {cpu: \"max,x=/root/x\"}\n", "machine.cpu"},
+		"an option of apt":   {"machine: {package: -o=x}\n", "machine.package"},
+		"its firmware":       {"machine: {firmware: {path: /root/x}}\n", "machine.firmware"},
+		"firmware elsewhere": {"machine: {firmware: {path: /usr/share/../../root/x}}\n", "machine.firmware"},
+		"a local layer":      {"local: {meta: /root}\n", "local"},
+		"a suite":            {"suites: [/etc/shadow.yml]\n", "suites"},
+		"signers":            {"flash: {signers: /etc/shadow}\n", "flash.signers"},
+		"a host's authority": {"ssh: {hostCA: /etc/shadow}\n", "ssh.hostCA"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			placeBoards(t, folder, map[string]string{"virt-lab/board.yml": "extends: virt\n" + strings.TrimPrefix(tt.text, "extends: virt\n")})
+			t.Setenv(BoardsVariable, folder)
+			t.Setenv(SentVariable, "1")
+			spec, err := Load("virt-lab")
+			if tt.wrong == "" && (err != nil || len(spec.Flash.Recovery.Command) > 0) {
+				t.Errorf("Load = %+v, %v; want it, without its recovery", spec.Flash.Recovery, err)
+			}
+			if tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong+" names a program or a file") || !strings.Contains(err.Error(), "board.yml:")) {
+				t.Errorf("Load = %v; want a word about %s", err, tt.wrong)
+			}
+			t.Setenv(SentVariable, "")
+			if _, err := Load("virt-lab"); err != nil && strings.Contains(err.Error(), "came from") {
+				t.Errorf("Load of a user's own = %v", err)
+			}
+		})
+	}
+}

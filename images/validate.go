@@ -13,12 +13,14 @@ import (
 )
 
 var (
-	arches    = []string{"amd64", "arm64"}
 	firmwares = []string{"bios", "uefi"}
 	uses      = []string{UseLoader, UseBoot, UseRoot, UseSpare, UseData}
 	devices   = []string{"file", "block", "tegra", "rshim"}
 	chips     = []string{"t210", "t186", "t194", "t234", "t264"}
 )
+
+// Arches are the architectures of boards and builders, by Go's names.
+var Arches = []string{"amd64", "arm64"}
 
 // The uses of a partition.
 const (
@@ -32,8 +34,8 @@ const (
 // validate returns the first error in a board's settings that would make a later stage fail.
 func (s Spec) validate() error {
 	switch {
-	case !slices.Contains(arches, s.Arch):
-		return s.unknownValue("arch", s.Arch, arches)
+	case !slices.Contains(Arches, s.Arch):
+		return s.unknownValue("arch", s.Arch, Arches)
 	case len(s.Flash.Kinds) == 0 && s.Rig == nil:
 		return s.unknownValue("flash.kinds", "", devices)
 	case s.Debian != nil && s.Disk == nil && s.Rig == nil:

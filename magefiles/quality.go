@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,7 +80,7 @@ func benchCommand() *commands.Command {
 	c.OneOf(bench.Areas())
 	c.Long = `The last line holds the ratios as name=value.
 
-flash, hook, layers and place need root. flash takes half an hour and an idle machine.
+flash, hook, hub, layers and place need root. flash takes half an hour and an idle machine.
 --rounds, --only and --mib make a part of it.
 
 store needs oras. It pushes 1 GiB and pulls it, and counts the bytes.`
@@ -88,7 +89,7 @@ go tool mage bench flash --rounds=1 --mib=256 --only=raw
 go tool mage bench deploy --only="plain (ours|scp)"
 git worktree add ../earlier HEAD~20
 go tool mage bench hook --before=../earlier`
-	rounds := c.Number("rounds", 0, 1, "how often each is measured; 5 if not given, 30 for hook, 3 for layers, place and store")
+	rounds := c.Number("rounds", 0, 1, "how often each is measured; 5 if not given, 30 for hook, 200 jobs for hub, 3 for layers, place and store")
 	only := c.Text("only=PATTERN", "", "only what matches this pattern")
 	mib := c.Number("mib", 0, 1, "the size of the image of flash and place, the file of deploy or the artifact of store")
 	before := c.Text("before=FOLDER", "", "measure an earlier commit too, of which FOLDER is a checkout: deploy, flash, hook, layers")
@@ -107,6 +108,10 @@ func soakCommand() *commands.Command {
 hook, which needs root, starts containers that get a board's files. None may fail, and nothing
 may be left of them.
 
+hub, which needs root, does a rollout over simulated boards of many stations, each in a network
+namespace. It kills hubs, stations and jobs, and cuts links. Then boards, hubs and audit must agree.
+ci/dev/README.md explains its parts.
+
 place has a flashing place in a virtual machine write cards. QEMU plugs them in and out. Some have
 faults. The place is killed, and the machine's power is cut once.
 
@@ -115,14 +120,21 @@ meanwhile. An update takes minutes there.`
 	c.Example = `go tool mage soak layers
 go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
+go tool mage soak hub --rounds=3 --seed=7
+go tool mage soak hub --part=slow --hubs=1 --stations=2 --each=3
 go tool mage soak place --cards=200
 go tool mage soak update --kills=30`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")
 	seed := c.Number("seed", rand.Int(), 0, "where the moments come from; one that is printed if not given")
 	containers := c.Number("containers", 2000, 1, "how many hook starts one after another; 2000 if not given")
+	rounds := c.Number("rounds", 1, 1, "how many rollouts hub does; 1 if not given")
+	hubs := c.Number("hubs", 3, 1, "how many hub has; 3 if not given")
+	stations := c.Number("stations", 20, 1, "how many hub has; 20 if not given")
+	boards := c.Number("each", 50, 1, "boards of each station of hub; 50 if not given")
+	part := c.Text("part=PART", "", "what hub does instead of rollouts with faults: "+strings.Join(soak.HubParts, ", "))
 	cards := c.Number("cards", 200, 1, "how many a flashing place writes; 200 if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Cards: *cards}
+		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Cards: *cards, Hubs: *hubs, Stations: *stations, Boards: *boards, Rounds: *rounds, Part: *part}
 		return soak.Run(ctx, os.Stdout, words[0], options)
 	})
 	return c

@@ -99,7 +99,8 @@ func tryFiles(ctx context.Context, dir string) (err error) {
 	if info, err := os.Stat(script); err != nil || info.Mode().Perm() != 0o750 {
 		return fmt.Errorf("%s does not keep the rights of files", dir)
 	}
-	if err := run.Run(ctx, run.Command{Argv: []string{script}}); err != nil {
+	// env starts it, as Go would run nothing else while a slow file server has the program: see git.Command.
+	if err := run.Run(ctx, run.Command{Argv: []string{"/usr/bin/env", script}}); err != nil {
 		return fmt.Errorf("programs in %s cannot be run (mounted with noexec?): %w", dir, err)
 	}
 	return nil

@@ -101,11 +101,22 @@ func (o Outcome) writeJSON(dir string) error {
 	return writeFile(dir, outcomeName, append(data, '\n'))
 }
 
-// kindCounts are the numbers of boards by kind.
-type kindCounts map[Kind]int
+// Counts are the numbers of boards by kind.
+type Counts map[Kind]int
 
-func (o Outcome) countKinds() kindCounts {
-	n := kindCounts{}
+// Sum returns the number of all boards.
+func (n Counts) Sum() (sum int) {
+	for _, boards := range n {
+		sum += boards
+	}
+	return sum
+}
+
+// Failed returns the number of boards that failed.
+func (n Counts) Failed() int { return n.Sum() - n.doneCount() - n[NotBegun] }
+
+func (o Outcome) countKinds() Counts {
+	n := Counts{}
 	for _, r := range o.Results {
 		n[r.Kind]++
 	}
@@ -113,10 +124,10 @@ func (o Outcome) countKinds() kindCounts {
 }
 
 // doneCount returns the number of boards that have what the run deploys.
-func (n kindCounts) doneCount() int { return n[Passed] + n[Already] }
+func (n Counts) doneCount() int { return n[Passed] + n[Already] }
 
 // String returns the counts as text, the most urgent kind last, like "475 passed, 3 disk full".
-func (n kindCounts) String() string {
+func (n Counts) String() string {
 	var words []string
 	for _, k := range slices.Backward(kinds) {
 		if n[k.kind] > 0 {

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"slipway/ci/job"
 	"slipway/layers/bus"
@@ -19,18 +21,26 @@ import (
 // verb is one request that a hub answers.
 type verb struct {
 	audited bool // it changes something
+	polls   bool // it waits for a change
 	answer  func(h *Hub, ctx context.Context, who string, request []byte) (any, error)
 }
 
 // handle makes a verb of a function over forms.
 func handle[In, Out any](audited bool, answer func(h *Hub, ctx context.Context, who string, in In) (Out, error)) verb {
-	return verb{audited, func(h *Hub, ctx context.Context, who string, request []byte) (any, error) {
+	return verb{audited: audited, answer: func(h *Hub, ctx context.Context, who string, request []byte) (any, error) {
 		var in In
 		if err := json.Unmarshal(request, &in); err != nil {
 			return nil, fmt.Errorf("the request is not readable: %w", err)
 		}
 		return answer(h, ctx, who, in)
 	}}
+}
+
+// poll makes a verb that waits for a change.
+func poll[In, Out any](answer func(h *Hub, ctx context.Context, who string, in In) (Out, error)) verb {
+	v := handle(false, answer)
+	v.polls = true
+	return v
 }
 
 // nothing is the form of a request or an answer without content.
@@ -42,31 +52,80 @@ var verbs = map[string]verb{
 	job.VerbAlive:   handle(false, (*Hub).renew),
 	job.VerbAway:    handle(true, (*Hub).away),
 	job.VerbBoards:  handle(false, (*Hub).setBoards),
-	job.VerbMine:    handle(false, (*Hub).jobsOf),
-	job.VerbClaim:   handle(true, (*Hub).claim),
+	job.VerbMine:    poll((*Hub).jobsOf),
+	job.VerbClaim:   handle(false, (*Hub).claim), // it writes the audit itself, without conflicts
 	job.VerbEnd:     handle(true, (*Hub).end),
 	job.VerbRestore: handle(true, (*Hub).restore),
 	job.VerbLog:     handle(false, (*Hub).keepLog),
 	job.VerbReport:  handle(false, (*Hub).keepReport),
+	job.VerbCard:    handle(false, (*Hub).keepCard),
+	job.VerbRows:    handle(false, (*Hub).takeRows),
+
+	job.VerbRenewStation: handle(false, (*Hub).renewIdentity),
+	job.VerbRenew:        handle(false, (*Hub).renewIdentity),
 
 	job.VerbBoardList:   handle(false, (*Hub).listBoards),
 	job.VerbStationList: handle(false, (*Hub).listStations),
 	job.VerbJobList:     handle(false, (*Hub).listJobs),
-	job.VerbJobWait:     handle(false, (*Hub).waitForJob),
-	job.VerbJobLog:      handle(false, (*Hub).readLog),
+	job.VerbJobWait:     poll((*Hub).waitForJob),
+	job.VerbJobLog:      poll((*Hub).readLog),
 	job.VerbOpen:        handle(true, (*Hub).open),
 	job.VerbJobAdd:      handle(true, (*Hub).addJob),
 	job.VerbJobStop:     handle(true, (*Hub).stopJob),
 	job.VerbRollouts:    handle(false, (*Hub).listRollouts),
-	job.VerbRolloutShow: handle(false, (*Hub).showRollout),
+	job.VerbRolloutShow: poll((*Hub).showRollout),
 	job.VerbRolloutAdd:  handle(true, (*Hub).addRollout),
 	job.VerbRolloutWish: handle(true, (*Hub).wishRollout),
+	job.VerbRolloutBack: handle(true, (*Hub).takeBack),
+	job.VerbReportList:  handle(false, (*Hub).listReports),
+	job.VerbReportGet:   handle(false, (*Hub).getReport),
 	job.VerbAbandon:     handle(true, (*Hub).abandonJob),
 	job.VerbDrain:       handle(true, (*Hub).drain),
+	job.VerbNameDevice:  handle(true, (*Hub).nameDevice),
 	job.VerbInvite:      handle(true, (*Hub).invite),
 	job.VerbRemove:      handle(true, (*Hub).remove),
 	job.VerbPeople:      handle(false, (*Hub).listPeople),
 	job.VerbAudit:       handle(false, (*Hub).readAudit),
+	job.VerbCards:       handle(false, (*Hub).listCards),
+	job.VerbTables:      handle(false, (*Hub).listTables),
+	job.VerbTable:       handle(false, (*Hub).showTable),
+	job.VerbTableAdd:    handle(false, (*Hub).addTable), // it writes the audit itself, without the cells
+	job.VerbTableFree:   handle(true, (*Hub).freeRows),
+}
+
+// atOnce is how many requests a hub works at. More wait in the subscription's own queue, in their order,
+// because an error would make all clients ask again at once. Polls wait for most of their time, and
+// are counted apart: more than maxPolls are refused, as they would hold up the others.
+const (
+	atOnce      = 256
+	maxPolls    = 16384
+	answerLimit = patience + 5*time.Second // longer than a poll
+)
+
+// accept returns a function that answers requests, a limited number at a time.
+func (h *Hub) accept(ctx context.Context) nats.MsgHandler {
+	working, polling := make(chan struct{}, atOnce), make(chan struct{}, maxPolls)
+	return func(m *nats.Msg) {
+		slots := working
+		if verbs[verbOf(m.Subject)].polls {
+			slots = polling
+		}
+		if slots == polling && len(polling) == maxPolls { // only this function fills it
+			respond(m, bus.Refusal{Text: "the hub is busy: too many wait here for changes", Away: true})
+			return
+		}
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots }()
+			h.answer(ctx, m)
+		}()
+	}
+}
+
+// verbOf returns the verb of api.<role>.<who>.<verb>, or "".
+func verbOf(subject string) string {
+	parts := strings.SplitN(subject, ".", 4)
+	return parts[len(parts)-1]
 }
 
 // answer answers one request api.<role>.<who>.<verb>. NATS has proved role and name. It drops a
@@ -77,39 +136,92 @@ func (h *Hub) answer(ctx context.Context, m *nats.Msg) {
 	if len(parts) != 4 || !strings.HasPrefix(m.Reply, "_INBOX_"+parts[2]+".") {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
 	role, who := job.Role(parts[1]), bus.Name(parts[2])
 	answer, err := h.Call(ctx, role, who, parts[3], m.Data)
 	if err != nil {
 		text, next, _ := strings.Cut(err.Error(), "\nnext: ")
-		answer = bus.Refusal{Text: plaintext.Printable(text), Conflict: errors.Is(err, bus.ErrConflict), Next: next}
+		away := errors.Is(err, errNoMajority) || bus.IsUnsure(err)
+		answer = bus.Refusal{Text: plaintext.Printable(text), Conflict: errors.Is(err, bus.ErrConflict), Away: away, Next: next}
 	}
-	data, err := json.Marshal(answer)
-	if err == nil {
-		_ = m.Respond(data) // without a connection, the client asks again
+	respond(m, answer)
+}
+
+func respond(m *nats.Msg, answer any) {
+	if data, err := json.Marshal(answer); err == nil {
+		_ = m.Respond(fitAnswer(data)) // without a connection, the client asks again
 	}
+}
+
+// fitAnswer returns an answer, or a refusal instead of one that NATS would drop without a word.
+func fitAnswer(data []byte) []byte {
+	if len(data) <= bus.MaxPayload {
+		return data
+	}
+	text := fmt.Sprintf("the answer has %s, and one has at most %s", plaintext.SizeText(int64(len(data))), plaintext.SizeText(bus.MaxPayload))
+	data, _ = json.Marshal(bus.Refusal{Text: text, Next: "slipway hub open  # the page shows what does not fit here"}) // never fails
+	return data
 }
 
 // Call answers a request of somebody who was proved to be who, with this role. It writes each request
 // that changes something into the audit, before it is done and again if it is refused.
 func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request []byte) (any, error) {
 	v, known := verbs[name]
+	if !h.Majority() {
+		return nil, errNoMajority
+	}
 	if !known || job.RoleOf(name) != role {
-		return nil, h.refuse(ctx, role, who, name, fmt.Errorf("a %s cannot ask for %q", role, plaintext.OneLine(name)))
+		err := fmt.Errorf("a %s cannot ask for %q", role, plaintext.OneLine(name))
+		if v.audited {
+			err = h.refuse(ctx, role, who, name, request, err)
+		}
+		return nil, err
 	}
 	if v.audited {
 		if err := h.audit(ctx, Record{Who: who, Role: role, Verb: name, What: shorten(request)}); err != nil {
 			return nil, fmt.Errorf("write the audit: %w", err)
 		}
 	}
+	told := h.index.nextTold()
 	answer, err := v.answer(h, ctx, who, request)
+	if err != nil && h.knowsMore(ctx, told) {
+		answer, err = v.answer(h, ctx, who, request)
+	}
 	if err != nil && v.audited {
-		err = h.refuse(ctx, role, who, name, err)
+		err = h.refuse(ctx, role, who, name, request, err)
 	}
 	return answer, err
 }
 
-func (h *Hub) refuse(ctx context.Context, role job.Role, who, name string, why error) error {
-	return errors.Join(why, h.audit(ctx, Record{Who: who, Role: role, Verb: name, Refused: why.Error()}))
+// check returns an error unless this hub can change what all hubs have. Then it knows all that they
+// have answered until now.
+func (h *Hub) check(ctx context.Context) error {
+	switch {
+	case !h.Majority():
+		return errNoMajority
+	case h.folder.replicas() == 1:
+		return nil
+	}
+	return h.index.catchUp(ctx)
+}
+
+// knowsMore reports whether this hub knows more than when told was its index's. Then a refusal may
+// be wrong: another hub had changed the key.
+func (h *Hub) knowsMore(ctx context.Context, told <-chan struct{}) bool {
+	if h.folder.replicas() == 1 || h.index.catchUp(ctx) != nil {
+		return false
+	}
+	select {
+	case <-told:
+		return true
+	default:
+		return false
+	}
+}
+
+func (h *Hub) refuse(ctx context.Context, role job.Role, who, name string, request []byte, why error) error {
+	return errors.Join(why, h.audit(ctx, Record{Who: who, Role: role, Verb: name, What: shorten(request), Refused: why.Error()}))
 }
 
 // Record is one line of the audit.
@@ -132,34 +244,49 @@ func (h *Hub) audit(ctx context.Context, r Record) error {
 	if err != nil {
 		return err
 	}
-	_, err = h.js.Publish(ctx, "audit."+bus.Token(r.Who), data)
+	id := jetstream.WithMsgID(rand.Text()) // the engine drops a second one of an attempt that it kept
+	_, err = bus.Agree(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return h.js.Publish(ctx, "audit."+bus.Token(r.Who), data, id)
+	})
 	return err
 }
 
 // Audit is what the audit has, the newest last.
 type Audit struct {
 	Records []Record `json:"records"`
+	First   uint64   `json:"first"` // number of the first record
 }
 
-// auditShown is how many of the newest records readAudit returns.
+// AuditWish asks for the records before one, or for the newest.
+type AuditWish struct {
+	Before uint64 `json:"before,omitempty"`
+}
+
+// auditShown is how many records readAudit returns.
 const auditShown = 500
 
-func (h *Hub) readAudit(ctx context.Context, _ string, _ nothing) (Audit, error) {
-	stream, err := h.js.Stream(ctx, "AUDIT")
+func (h *Hub) readAudit(ctx context.Context, _ string, in AuditWish) (Audit, error) {
+	info, err := h.records.Info(ctx)
 	if err != nil {
 		return Audit{}, err
 	}
 	var a Audit
-	last := stream.CachedInfo().State.LastSeq
+	last := info.State.LastSeq
+	if in.Before > 0 {
+		last = min(last, in.Before-1)
+	}
 	for seq := last; seq > 0 && seq+auditShown > last; seq-- {
-		m, err := stream.GetMsg(ctx, seq)
-		if err != nil {
+		m, err := h.records.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break // older ones are gone
+		}
+		if err != nil {
+			return Audit{}, err
 		}
 		var r Record
 		if err := json.Unmarshal(m.Data, &r); err == nil {
 			r.At = m.Time
-			a.Records = append(a.Records, r)
+			a.Records, a.First = append(a.Records, r), seq
 		}
 	}
 	slices.Reverse(a.Records)

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"slipway/layers/localfile"
 )
 
@@ -37,24 +39,25 @@ type Authority struct {
 	own   *tls.Certificate
 }
 
+const maxAuthorityBytes = 1 << 16
+
+func authorityName(dir string) string { return filepath.Join(dir, "ca.pem") }
+
 // OpenAuthority reads the authority in a state folder, or makes it. names are the hub's host names and
 // addresses.
 func OpenAuthority(dir string, names []string) (*Authority, error) {
-	name := filepath.Join(dir, "ca.pem")
-	data, err := localfile.Read(name, 1<<16)
+	name := authorityName(dir)
+	data, err := localfile.Read(name, maxAuthorityBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		if data, err = newAuthority(); err == nil {
-			err = localfile.Replace(name, data)
+			err = renameio.WriteFile(name, data, 0o600) // synced: without it no identity is good
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	ca, err := tls.X509KeyPair(data, data)
+	ca, err := tls.X509KeyPair(data, data) // it parses Leaf, too
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	if ca.Leaf, err = x509.ParseCertificate(ca.Certificate[0]); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Certificate[0]})
@@ -86,7 +89,7 @@ func sign(template *x509.Certificate, ca *tls.Certificate) (der []byte, key *ecd
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
 		return nil, nil, err
 	}
-	template.NotBefore = time.Now().Add(-time.Hour) // clocks differ
+	template.NotBefore = time.Unix(0, 0) // clocks differ, and one without a battery begins there
 	parent, signer := template, any(key)
 	if ca != nil {
 		parent, signer = ca.Leaf, ca.PrivateKey
@@ -95,9 +98,11 @@ func sign(template *x509.Certificate, ca *tls.Certificate) (der []byte, key *ecd
 	return der, key, err
 }
 
-// TLS returns the settings of a server that shows the hub's certificate.
+// TLS returns the settings of a server that shows the hub's certificate, and trusts other hubs.
 func (a *Authority) TLS() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.current() }}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.ca.Leaf)
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.current() }}
 }
 
 // current returns the hub's certificate, and makes a new one in time.

@@ -4,7 +4,7 @@ package hub
 
 import (
 	"context"
-	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,6 +25,7 @@ const (
 	logsBytes  = 10 << 30
 	reportsOf  = 200 // the newest of each board
 	reportSize = 20 << 30
+	cardsBytes = 5 << 30
 	auditFor   = 400 * 24 * time.Hour
 )
 
@@ -34,28 +35,33 @@ type Hub struct {
 	js    jetstream.JetStream
 	lease time.Duration // of stations
 
-	jobs, boards, stations, alive, people, invites, rollouts, sessions *bus.Bucket
+	jobs, boards, stations, alive, people, invites, rollouts, sessions, hubs, rows *bus.Bucket
 
-	logs      jetstream.Stream
-	artifacts *artifacts.Artifacts
-	index     *index
+	logs, reports, records, cards jetstream.Stream
+	taking                        sync.Mutex // one place after another takes rows
+	artifacts                     *artifacts.Artifacts
+	index                         *index
+	told                          sync.Map // by station, the revision of rollouts up to which it was told
 
 	// Admit makes the JWT of a person or station whose invitation was right. Revoke ends the
 	// connections of these keys, and admits them no more.
 	Admit  func(role job.Role, name, publicKey string) (jwt string, err error)
 	Revoke func(publicKeys []string) error
-	// Addresses are those of NATS, for who joins.
-	Addresses []string
+	// Majority reports whether enough hubs are reached for a change.
+	Majority func() bool
+	folder   folder
+	Place    job.HubPlace // of this hub
 }
 
-// open makes the buckets and streams, unless they are there, and reads all keys. replicas is 1, or 3
-// in a cluster. lease is how long a station that is not heard keeps its boards.
-func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration) (*Hub, error) {
+// open makes the buckets and streams, unless they are there, and reads all keys. lease is how long a
+// station that is not heard keeps its boards. fit limits what a stream may take of the disk.
+func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration, fit func(most int64) int64) (*Hub, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{nc: nc, js: js, lease: lease}
+	h, replicas := &Hub{nc: nc, js: js, lease: lease, folder: f}, f.replicas()
+	group, making := errgroup.WithContext(ctx)
 	for _, b := range []struct {
 		name string
 		ttl  time.Duration
@@ -69,32 +75,36 @@ func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration)
 		{"invites", inviteTTL, &h.invites},
 		{"rollouts", 0, &h.rollouts},
 		{"sessions", SessionTTL, &h.sessions},
+		{"hubs", 0, &h.hubs},
+		{"rows", 0, &h.rows},
 	} {
-		if *b.at, err = bus.NewBucket(ctx, js, b.name, replicas, b.ttl); err != nil {
-			return nil, err
-		}
+		group.Go(func() (err error) {
+			*b.at, err = bus.NewBucket(making, js, b.name, replicas, b.ttl)
+			return err
+		})
 	}
-	for _, c := range []jetstream.StreamConfig{
-		{Name: "LOGS", Subjects: []string{"log.>"}, MaxAge: logsFor, MaxBytes: logsBytes, Compression: jetstream.S2Compression, Duplicates: time.Hour},
-		{Name: "REPORTS", Subjects: []string{"report.>"}, MaxMsgsPerSubject: reportsOf, MaxBytes: reportSize, Duplicates: time.Hour},
-		{Name: "AUDIT", Subjects: []string{"audit.>"}, MaxAge: auditFor, DenyDelete: true, DenyPurge: true},
+	for at, c := range map[*jetstream.Stream]jetstream.StreamConfig{
+		&h.logs:    {Name: "LOGS", Subjects: []string{"log.>"}, MaxAge: logsFor, MaxBytes: fit(logsBytes), Compression: jetstream.S2Compression, Duplicates: time.Hour},
+		&h.reports: {Name: "REPORTS", Subjects: []string{"report.>"}, MaxMsgsPerSubject: reportsOf, MaxBytes: fit(reportSize), Duplicates: time.Hour},
+		&h.cards:   {Name: "CARDS", Subjects: []string{"card.>"}, MaxMsgsPerSubject: 1, MaxAge: auditFor, MaxBytes: fit(cardsBytes), Compression: jetstream.S2Compression},
+		&h.records: {Name: "AUDIT", Subjects: []string{"audit.>"}, MaxAge: auditFor, DenyDelete: true, DenyPurge: true},
 	} {
 		c.Replicas = replicas
-		stream, err := js.CreateOrUpdateStream(ctx, c)
-		if err != nil {
-			return nil, fmt.Errorf("make the stream %s: %w", c.Name, err)
-		}
-		if c.Name == "LOGS" {
-			h.logs = stream
-		}
+		group.Go(func() (err error) {
+			*at, err = bus.NewStream(making, js, c)
+			return err
+		})
 	}
-	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.rollouts)
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.rollouts, h.hubs, h.rows)
 	return h, err
 }
 
 // Serve answers requests until ctx ends.
 func (h *Hub) Serve(ctx context.Context) error {
-	sub, err := h.nc.QueueSubscribe("api.>", "hub", func(m *nats.Msg) { go h.answer(ctx, m) })
+	sub, err := h.nc.QueueSubscribe("api.>", "hub", h.accept(ctx))
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,16 +22,21 @@ import (
 // error (nats.go#1777).
 const relist = time.Minute
 
+// follows is how often the index looks whether its watches still tell all.
+const follows = 2 * time.Second
+
 // index is a copy of all keys in memory. Writes of this hub are in it at once, those of other hubs
-// when the engine tells.
+// when the engine tells. The engine tells all changes of a bucket in their order, and only that moves
+// until: polls wait for it, because another hub's change may be older than this hub's last write.
 type index struct {
 	buckets []*bus.Bucket
 	began   time.Time
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
+	told    chan struct{} // closed when until moves
 	keys    map[string]map[string]entry
-	newest  map[string]uint64 // revision, by bucket
+	until   map[string]uint64 // by bucket, the revision up to which this hub knows all
 }
 
 // entry is one key: what it holds, at which revision, and when the engine took it.
@@ -39,20 +45,19 @@ type entry struct {
 	revision uint64
 	at       time.Time // zero for this hub's own write, until the engine tells
 	gone     bool
-	since    time.Time // when this hub heard that it is gone
-	job      *job.Job  // in the bucket jobs; nil for one that this hub cannot read
+	since    time.Time  // when this hub heard that it is gone
+	job      *job.Job   // in the bucket jobs; nil for one that this hub cannot read
+	board    *job.Board // as job, in the bucket boards
+	wish     job.Wish   // in the bucket rollouts
 }
 
 // newIndex reads all keys of the buckets.
 func newIndex(ctx context.Context, buckets ...*bus.Bucket) (*index, error) {
-	x := &index{buckets: buckets, began: time.Now(), changed: make(chan struct{}), keys: map[string]map[string]entry{}, newest: map[string]uint64{}}
+	x := &index{buckets: buckets, began: time.Now(), changed: make(chan struct{}), told: make(chan struct{}), keys: map[string]map[string]entry{}, until: map[string]uint64{}}
 	for _, b := range buckets {
 		x.keys[b.Bucket()] = map[string]entry{}
-		if err := x.watch(ctx, b, true); err != nil {
-			return nil, fmt.Errorf("read the bucket %s: %w", b.Bucket(), err)
-		}
 	}
-	return x, nil
+	return x, x.catchUp(ctx)
 }
 
 // watch reads all keys of a bucket, and forgets those that the engine no longer has. Then it follows
@@ -64,11 +69,19 @@ func (x *index) watch(ctx context.Context, b *bus.Bucket, once bool) error {
 		return err
 	}
 	defer w.Stop() //nolint:errcheck // it ends with ctx, too
+	look := time.NewTicker(follows)
+	defer look.Stop()
+	var due uint64
 	seen := map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-look.C:
+			if x.revision(b.Bucket()) < due { // the server of this watch may be gone
+				return errSilent
+			}
+			due, _ = b.Last(ctx) // without an answer, there is nothing new
 		case e, ok := <-w.Updates():
 			switch {
 			case !ok:
@@ -76,6 +89,7 @@ func (x *index) watch(ctx context.Context, b *bus.Bucket, once bool) error {
 			case e != nil:
 				seen[e.Key()] = true
 				x.put(b.Bucket(), e.Key(), entry{value: e.Value(), revision: e.Revision(), at: e.Created(), gone: e.Operation() != jetstream.KeyValuePut})
+				x.reach(b.Bucket(), e.Revision())
 				continue
 			}
 			x.forget(b.Bucket(), before, seen)
@@ -86,21 +100,56 @@ func (x *index) watch(ctx context.Context, b *bus.Bucket, once bool) error {
 	}
 }
 
+var errSilent = errors.New("the engine does not tell what it has")
+
 // follow keeps the index as the engine tells, until ctx ends.
 func (x *index) follow(ctx context.Context) error {
-	for ctx.Err() == nil {
-		round, cancel := context.WithTimeout(ctx, relist)
-		var group sync.WaitGroup
-		for _, b := range x.buckets {
-			group.Go(func() { _ = x.watch(round, b, false) }) // the next round tries again
+	var group sync.WaitGroup
+	for _, b := range x.buckets {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				round, cancel := context.WithTimeout(ctx, relist)
+				err := x.watch(round, b, false) // the next round tries again
+				if round.Err() == nil && !errors.Is(err, errSilent) {
+					_ = run.Sleep(ctx, time.Second)
+				}
+				cancel()
+			}
+		})
+	}
+	group.Wait()
+	return nil
+}
+
+// catchUp brings the index to what the engine has now. A watch alone may be of a server that came back
+// just now, and lacks the newest.
+func (x *index) catchUp(ctx context.Context) error {
+	for _, b := range x.buckets {
+		for {
+			last, err := bus.Agree(ctx, b.Last)
+			if err == nil && x.revision(b.Bucket()) >= last {
+				break
+			}
+			if err = errors.Join(err, ctx.Err()); err != nil {
+				return fmt.Errorf("read the bucket %s: %w", b.Bucket(), err)
+			}
+			if x.watch(ctx, b, true) != nil {
+				_ = run.Sleep(ctx, 100*time.Millisecond)
+			}
 		}
-		group.Wait()
-		if round.Err() == nil { // the engine does not answer
-			_ = run.Sleep(ctx, time.Second)
-		}
-		cancel()
 	}
 	return nil
+}
+
+// reach notes that the engine has told all up to a revision.
+func (x *index) reach(bucket string, revision uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if revision > x.until[bucket] {
+		x.until[bucket] = revision
+		close(x.told)
+		x.told = make(chan struct{})
+	}
 }
 
 // put sets a key of a bucket that is followed, unless a newer revision is known.
@@ -117,14 +166,24 @@ func (x *index) put(bucket, key string, e entry) {
 	if e.gone {
 		e.since = time.Now()
 	}
-	if j, err := job.Parse[job.Job](e.value); bucket == "jobs" && err == nil {
-		e.job = &j
+	switch bucket {
+	case "jobs":
+		if j, err := job.Parse[job.Job](e.value); err == nil {
+			e.job = &j
+		}
+	case "boards":
+		if b, err := job.Parse[job.Board](e.value); err == nil {
+			e.board = &b
+		}
+	case "rollouts":
+		var r struct{ Wish job.Wish }
+		_ = json.Unmarshal(e.value, &r) // one that cannot be read goes nowhere
+		e.wish = r.Wish
 	}
 	x.keys[bucket][key] = e
 	if known && old.revision == e.revision {
 		return
 	}
-	x.newest[bucket] = max(x.newest[bucket], e.revision)
 	close(x.changed)
 	x.changed = make(chan struct{})
 }
@@ -158,16 +217,16 @@ func (x *index) goneFor(bucket, key string) time.Duration {
 	return 0
 }
 
-// find returns the entry of a bucket whose key has this end.
-func (x *index) find(bucket, end string) (entry, bool) {
+// find returns the key of a bucket whose last token is an ID, and its entry.
+func (x *index) find(bucket, id string) (string, entry, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for key, e := range x.keys[bucket] {
-		if !e.gone && strings.HasSuffix(key, end) {
-			return e, true
+		if !e.gone && key[strings.LastIndexByte(key, '.')+1:] == id {
+			return key, e, true
 		}
 	}
-	return entry{}, false
+	return "", entry{}, false
 }
 
 // reread reads a key from the engine.
@@ -180,24 +239,24 @@ func (x *index) reread(ctx context.Context, b *bus.Bucket, key string) error {
 	return nil
 }
 
-// list returns the keys of a bucket with this prefix, sorted, what they hold, and the newest revision
-// of the bucket.
-func (x *index) list(bucket, prefix string) (keys []string, entries map[string]entry, until uint64) {
+// list returns the keys of a bucket with one of these prefixes, sorted, what they hold, and the
+// revision up to which that is all.
+func (x *index) list(bucket string, prefixes ...string) (keys []string, entries map[string]entry, until uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	entries = map[string]entry{}
 	for key, e := range x.keys[bucket] {
-		if !e.gone && strings.HasPrefix(key, prefix) {
+		if !e.gone && slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
 			entries[key] = e
 		}
 	}
-	return slices.Sorted(maps.Keys(entries)), entries, x.newest[bucket]
+	return slices.Sorted(maps.Keys(entries)), entries, x.until[bucket]
 }
 
 func (x *index) revision(bucket string) uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.newest[bucket]
+	return x.until[bucket]
 }
 
 // next returns a channel that is closed at the next change.
@@ -207,22 +266,29 @@ func (x *index) next() <-chan struct{} {
 	return x.changed
 }
 
+// nextTold returns a channel that is closed when the engine tells more.
+func (x *index) nextTold() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.told
+}
+
 // patience is how long a request waits for a change.
 const patience = 25 * time.Second
 
-// wait calls look at each change until it returns true, or patience is over.
+// wait calls look whenever the engine has told more, until it returns true, or patience is over.
 func (x *index) wait(ctx context.Context, look func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		changed := x.next()
+		told := x.nextTold()
 		if look() {
 			return
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-changed:
+		case <-told:
 		}
 	}
 }

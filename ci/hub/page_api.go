@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -105,74 +103,8 @@ func (h *Hub) session(ctx context.Context, key string) (job.Person, uint64, erro
 	return p, e.Revision(), nil
 }
 
-// Seen is what a hub knew at a moment. Nobody changes it.
-type Seen struct {
-	Boards   []job.HubBoard
-	Stations []job.HubStation
-	Jobs     []SeenJob       // the newest first
-	Changed  <-chan struct{} // closed once there is more to know
-
-	boards map[string]parsed[job.Board]
-	jobs   map[string]parsed[job.Job]
-}
-
-// SeenJob is a job, its key, and when it was last changed, by the engine's clock.
-type SeenJob struct {
-	job.Job
-	Key string
-	At  time.Time
-}
-
-// parsed is the form of a key at a revision; err is one of a newer Slipway.
-type parsed[F any] struct {
-	entry
-	form F
-	err  error
-}
-
-// Look returns what the hub knows. It parses only what is not in an earlier look.
-func (h *Hub) Look(before *Seen) *Seen {
-	s := &Seen{Changed: h.index.next()}
-	if before == nil {
-		before = s
-	}
-	var keys []string
-	keys, s.boards = parseAll(h.index, "boards", before.boards, job.Parse[job.Board])
-	heard := map[string]bool{}
-	stations, _ := h.listStations(context.Background(), "", nothing{}) // of memory: it cannot fail
-	s.Stations = stations.Stations
-	for _, station := range s.Stations {
-		heard[station.Name] = station.Heard
-	}
-	for _, key := range keys {
-		if p := s.boards[key]; p.err == nil {
-			station := stationOf(key)
-			s.Boards = append(s.Boards, job.HubBoard{Board: p.form, Station: station, Heard: heard[station]})
-		}
-	}
-	keys, s.jobs = parseAll(h.index, "jobs", before.jobs, job.Parse[job.Job])
-	for _, key := range keys {
-		if p := s.jobs[key]; p.err == nil {
-			s.Jobs = append(s.Jobs, SeenJob{p.form, key, p.at})
-		}
-	}
-	slices.SortFunc(s.Jobs, func(a, b SeenJob) int { return strings.Compare(b.ID, a.ID) })
-	return s
-}
-
-func parseAll[F any](x *index, bucket string, before map[string]parsed[F], parse func([]byte) (F, error)) ([]string, map[string]parsed[F]) {
-	keys, entries, _ := x.list(bucket, "")
-	all := make(map[string]parsed[F], len(keys))
-	for key, e := range entries {
-		p, known := before[key]
-		if !known || p.revision != e.revision {
-			p.form, p.err = parse(e.value)
-		}
-		p.entry = e
-		all[key] = p
-	}
-	return keys, all
-}
+// Changed returns a channel that is closed once the hub knows something more.
+func (h *Hub) Changed() <-chan struct{} { return h.index.next() }
 
 // maxEventBytes limits an event of a job's progress.
 const maxEventBytes = 4 << 10
@@ -181,8 +113,8 @@ const maxEventBytes = 4 << 10
 // A station can send only events of its own jobs.
 func (h *Hub) Progress(ctx context.Context, note func(key string, e progress.Event)) error {
 	sub, err := h.nc.Subscribe("prog.>", func(m *nats.Msg) {
-		key := strings.TrimPrefix(m.Subject, "prog.")
-		if _, known := h.index.get("jobs", key); !known || len(m.Data) > maxEventBytes {
+		key, known := h.keyOfEvent(strings.Split(m.Subject, "."))
+		if !known || len(m.Data) > maxEventBytes {
 			return
 		}
 		var e progress.Event
@@ -196,26 +128,17 @@ func (h *Hub) Progress(ctx context.Context, note func(key string, e progress.Eve
 	return err
 }
 
-// maxPageReport limits a report before and after it is unpacked.
-const maxPageReport = 32 << 20
-
-// LastReport returns the newest report.json of a board, nil if there is none.
-func (h *Hub) LastReport(ctx context.Context, station, name string) ([]byte, error) {
-	stream, err := h.js.Stream(ctx, "REPORTS")
-	if err != nil {
-		return nil, err
+// keyOfEvent returns the key of the job of an event prog.<station>.<name>.<id>. Only the station that
+// claimed a build can speak of it.
+func (h *Hub) keyOfEvent(tokens []string) (key string, known bool) {
+	key = strings.Join(tokens[1:], ".")
+	if len(tokens) != 4 || bus.Name(tokens[2]) != job.Builder {
+		_, known = h.index.get("jobs", key)
+		return key, known
 	}
-	m, err := stream.GetLastMsgForSubject(ctx, "report."+bus.Key(station, name))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
+	_, e, known := h.index.find("jobs", tokens[3])
+	if !known || e.job == nil || e.job.Name != job.Builder || e.job.Station != bus.Name(tokens[1]) {
+		return "", false
 	}
-	if err != nil {
-		return nil, err
-	}
-	unpack, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPageReport))
-	if err != nil {
-		return nil, err
-	}
-	defer unpack.Close()
-	return unpack.DecodeAll(m.Data, nil)
+	return e.job.Key(), true
 }

@@ -1,9 +1,7 @@
 package hub
 
 import (
-	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -14,14 +12,7 @@ import (
 
 // The engine has only hashes of a person's secret and cookie, and forgets them by itself.
 func TestSessions(t *testing.T) {
-	hubs := make(chan *Hub, 1)
-	newHub(t, func(o *Options) {
-		o.Handler = func(_ context.Context, h *Hub, _ []string, _ []byte) (http.Handler, error) {
-			hubs <- h
-			return http.NotFoundHandler(), nil
-		}
-	})
-	h := <-hubs
+	_, _, h := newHubAnd(t)
 	i, err := h.open(t.Context(), "ada", nothing{})
 	if err != nil {
 		t.Fatal(err)

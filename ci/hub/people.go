@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/ci/fleet"
 	"slipway/ci/job"
 	"slipway/layers/bus"
 )
@@ -56,6 +57,9 @@ var errInvitation = errors.New("the invitation is unknown, used or over\nnext: s
 
 // Join takes an invitation and signs the key of who shows it.
 func (h *Hub) Join(ctx context.Context, in job.Join) (job.Joined, error) {
+	if err := h.check(ctx); err != nil {
+		return job.Joined{}, err
+	}
 	e, err := h.invites.Get(ctx, hashOf(in.Secret))
 	var invited job.Person
 	if err != nil || json.Unmarshal(e.Value(), &invited) != nil {
@@ -71,8 +75,22 @@ func (h *Hub) Join(ctx context.Context, in job.Join) (job.Joined, error) {
 	if err := h.audit(ctx, Record{Who: invited.Name, Role: invited.Role, Verb: "join", What: in.Key}); err != nil {
 		return job.Joined{}, err
 	}
+	addresses, pages := h.places()
 	err = h.setKey(ctx, invited, in.Key)
-	return job.Joined{Name: invited.Name, Role: invited.Role, JWT: token, Addresses: h.Addresses}, err
+	return job.Joined{Name: invited.Name, Role: invited.Role, JWT: token, Addresses: addresses, Pages: pages}, err
+}
+
+// renewIdentity signs the key of who asks again, and says where the hubs are.
+func (h *Hub) renewIdentity(_ context.Context, who string, in job.Renewal) (j job.Joined, err error) {
+	p, _, known := h.person(who)
+	if !known || p.Key == "" {
+		return j, fmt.Errorf("nobody is called %q", who)
+	}
+	j.Name, j.Role = p.Name, p.Role
+	if j.Addresses, j.Pages = h.places(); in.JWT {
+		j.JWT, err = h.Admit(p.Role, p.Name, p.Key)
+	}
+	return j, err
 }
 
 // setKey makes a key the one of a person or station, "" for nobody's. An earlier one is revoked.
@@ -86,17 +104,55 @@ func (h *Hub) setKey(ctx context.Context, p job.Person, key string) error {
 	return err
 }
 
-// remove revokes the key of a person or station, and closes its connections.
+// remove revokes the key of a person or station, and closes its connections. A station is forgotten.
+// What an earlier removal did not complete is done again.
 func (h *Hub) remove(ctx context.Context, who string, in job.Person) (nothing, error) {
 	p, _, known := h.person(in.Name)
-	if !known || p.Key == "" {
+	_, left := h.index.get("stations", bus.Key(in.Name))
+	if !known || p.Key == "" && !left {
 		return nothing{}, fmt.Errorf("nobody is called %q\nnext: slipway hub people", in.Name)
 	}
-	if p.Role == job.Admin && h.admins() == 1 {
+	if p.Key != "" && p.Role == job.Admin && h.admins() == 1 {
 		return nothing{}, fmt.Errorf("%s is the only admin\nnext: slipway hub invite person NAME --role=admin", p.Name)
 	}
 	p.By = who
-	return nothing{}, h.setKey(ctx, p, "")
+	if p.Key != "" {
+		if err := h.setKey(ctx, p, ""); err != nil {
+			return nothing{}, err
+		}
+	}
+	if p.Role != job.AStation {
+		return nothing{}, nil
+	}
+	return nothing{}, h.forgetStation(ctx, who, p.Name)
+}
+
+// forgetStation ends the jobs of a station that was removed, and removes its keys, that of the station
+// last.
+func (h *Hub) forgetStation(ctx context.Context, who, name string) error {
+	_, jobs, _ := h.index.list("jobs", "")
+	for _, e := range jobs {
+		if e.job == nil || e.job.Station != name || e.job.State == job.Ended {
+			continue
+		}
+		kind := fleet.NotBegun
+		if e.job.State == job.Running {
+			kind = fleet.Unsure
+		}
+		if err := h.endJobAt(ctx, e, kind, "its station was removed by "+who); err != nil && !errors.Is(err, bus.ErrConflict) {
+			return err
+		}
+	}
+	for _, b := range []*bus.Bucket{h.boards, h.alive, h.stations} {
+		keys, entries, _ := h.index.list(b.Bucket(), "")
+		for _, key := range slices.DeleteFunc(keys, func(key string) bool { return stationOf(key) != name }) {
+			err := b.Delete(ctx, key, entries[key].revision)
+			if err != nil && (b != h.alive || !errors.Is(err, bus.ErrConflict)) { // a renewed lease ends by itself
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // admins returns how many admins have joined.

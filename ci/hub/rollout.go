@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -17,8 +18,12 @@ import (
 	"slipway/layers/run"
 )
 
-// rolloutTTL is how long an ended rollout is kept.
-const rolloutTTL = 400 * 24 * time.Hour
+// How long an ended rollout is kept, and an ended job of any rollout.
+const (
+	rolloutTTL    = 400 * 24 * time.Hour
+	rolloutJobTTL = 30 * 24 * time.Hour
+	rolloutOpen   = 29 * 24 * time.Hour // less than that, as a board whose job is gone would be done again
+)
 
 // idOf returns the ID of a board's job in a rollout. All hubs make the same one, so that a job that
 // two of them add is one.
@@ -29,15 +34,22 @@ func idOf(rollout, station, name string, attempt int) string {
 
 // addRollout chooses the boards of a rollout and begins it.
 func (h *Hub) addRollout(ctx context.Context, who string, r job.Rollout) (job.RolloutState, error) {
-	r.V, r.By, r.Wish, r.WishBy, r.Wave, r.Why, r.Ended, r.Plan = job.Version, who, job.Go, "", 0, "", false, nil
-	if r.ID == "" {
-		r.ID = job.NewID()
-	}
+	r.From, r.Plan = "", nil
 	err := r.Check()
 	if err == nil {
 		r.Plan, err = h.chooseBoards(r)
 	}
-	if err == nil {
+	if err != nil {
+		return job.RolloutState{}, err
+	}
+	return h.beginRollout(ctx, who, r)
+}
+
+// beginRollout begins a rollout on the boards of its plan.
+func (h *Hub) beginRollout(ctx context.Context, who string, r job.Rollout) (_ job.RolloutState, err error) {
+	r.V, r.By, r.Wish, r.WishBy, r.Wave, r.Why, r.Resumed, r.Seen, r.Ended, r.Final = job.Version, who, job.Go, "", 0, "", false, 0, false, nil
+	r.ID = cmp.Or(r.ID, job.NewID())
+	if r.Began, err = h.engineTime(ctx); err == nil {
 		err = r.Divide()
 	}
 	if err != nil {
@@ -54,16 +66,34 @@ func (h *Hub) addRollout(ctx context.Context, who string, r job.Rollout) (job.Ro
 	return h.stateOf(r, revision), nil
 }
 
-// chooseBoards returns the boards of a rollout's kind that match its pattern. Labels are the groups
-// of an inventory of all boards.
-func (h *Hub) chooseBoards(r job.Rollout) ([]job.RolloutBoard, error) {
+// chooseBoards returns the boards that match a rollout and are not in its plan. One that does not take
+// the steps is an error at the beginning, and is left out later.
+func (h *Hub) chooseBoards(r job.Rollout) (more []job.RolloutBoard, err error) {
+	all, err := h.matchBoards(r)
+	known := map[string]bool{}
+	for _, b := range r.Plan {
+		known[b.Name] = true
+	}
+	for _, b := range all {
+		switch takes := does(b.Board, r.Steps); {
+		case !takes && len(r.Plan) == 0:
+			return nil, fmt.Errorf("%s of %s does not take %v; it does %v\nnext: \"does\" in station.yml on %s", b.Name, b.Station, r.Steps, b.Does, b.Station)
+		case takes && !known[b.Name] && (len(r.Plan) == 0 || len(r.Plan)+len(more) < job.MaxPlan):
+			more = append(more, job.RolloutBoard{Station: b.Station, Name: b.Name, Wave: r.LastWave()})
+		}
+	}
+	return more, err
+}
+
+// matchBoards returns the boards of a rollout's kind that match its pattern. Labels are the groups of
+// an inventory of all boards.
+func (h *Hub) matchBoards(r job.Rollout) (found []job.HubBoard, err error) {
 	all, err := h.listBoards(context.Background(), "", nothing{})
 	if err != nil {
 		return nil, err
 	}
-	var text strings.Builder
 	at := map[string]job.HubBoard{}
-	groups := map[string][]string{}
+	groups := map[string]map[string]map[string]any{}
 	for _, b := range all.Boards {
 		if b.Board.Board != r.Board {
 			continue
@@ -72,18 +102,24 @@ func (h *Hub) chooseBoards(r job.Rollout) ([]job.RolloutBoard, error) {
 			return nil, fmt.Errorf("%s and %s both have a board %s; give one another name", other.Station, b.Station, b.Name)
 		}
 		at[b.Name] = b
-		fmt.Fprintln(&text, b.Name)
-		for _, label := range append(b.Labels, b.Station) {
-			groups[label] = append(groups[label], b.Name)
+		for _, label := range slices.Concat(b.Labels, []string{b.Station}) {
+			if label == "all" || job.CheckName("", label) != nil {
+				continue // a pattern could not name it
+			}
+			if groups[label] == nil {
+				groups[label] = map[string]map[string]any{"hosts": {}}
+			}
+			groups[label]["hosts"][b.Name] = nil
 		}
-	}
-	for label, names := range groups {
-		fmt.Fprintf(&text, "[%s]\n%s\n", label, strings.Join(names, "\n"))
 	}
 	if len(at) == 0 {
 		return nil, fmt.Errorf("the hub has no board of the kind %s\nnext: slipway hub boards", r.Board)
 	}
-	inventory, err := fleet.Parse("hub:", []byte(text.String()))
+	text, err := json.Marshal(map[string]any{"all": map[string]any{"children": groups}}) // which is YAML
+	if err != nil {
+		return nil, err
+	}
+	inventory, err := fleet.Parse("hub:", text)
 	if err != nil {
 		return nil, err
 	}
@@ -91,15 +127,10 @@ func (h *Hub) chooseBoards(r job.Rollout) ([]job.RolloutBoard, error) {
 	if err != nil {
 		return nil, err
 	}
-	var plan []job.RolloutBoard
 	for _, host := range hosts {
-		b := at[host.Name]
-		if !does(b.Board, r.Steps) {
-			return nil, fmt.Errorf("%s of %s does not take %v; it does %v\nnext: \"does\" in station.yml on %s", b.Name, b.Station, r.Steps, b.Does, b.Station)
-		}
-		plan = append(plan, job.RolloutBoard{Station: b.Station, Name: b.Name})
+		found = append(found, at[host.Name])
 	}
-	return plan, nil
+	return found, nil
 }
 
 func does(b job.Board, steps []job.Step) bool {
@@ -133,47 +164,79 @@ type missing struct {
 
 // look counts a rollout's jobs.
 func (h *Hub) look(r job.Rollout, revision uint64) progressOf {
-	p := progressOf{open: make([]int, len(r.Waves)+2)}
-	p.state = job.RolloutState{Rollout: r, Revision: revision, Boards: len(r.Plan), Counts: map[fleet.Kind]int{}, Results: map[string]*fleet.Result{}}
-	p.state.Plan = nil
+	p := progressOf{open: make([]int, r.LastWave()+1)}
+	p.state = job.RolloutState{Rollout: r, Revision: revision, Boards: len(r.Plan), Counts: fleet.Counts{}}
+	p.state.Plan, p.state.Results = nil, make([]job.RolloutResult, 0, len(r.Plan))
 	for _, b := range r.Plan {
-		h.lookAt(&p, r, b)
+		p.state.Results = append(p.state.Results, h.lookAt(&p, r, b))
+	}
+	if r.Ended && r.Final != nil {
+		p.state.Counts = r.Final
 	}
 	return p
 }
 
-// lookAt counts one board of a rollout: its last attempt decides.
-func (h *Hub) lookAt(p *progressOf, r job.Rollout, b job.RolloutBoard) {
-	for attempt := 1; ; attempt++ {
-		id := idOf(r.ID, b.Station, b.Name, attempt)
-		e, known := h.index.get("jobs", bus.Key(b.Station, b.Name, id))
+// attemptsOf returns the jobs of a rollout on a board, the first attempt first.
+func (h *Hub) attemptsOf(r job.Rollout, b job.RolloutBoard) (all []entry) {
+	for {
+		e, known := h.index.get("jobs", bus.Key(b.Station, b.Name, idOf(r.ID, b.Station, b.Name, len(all)+1)))
 		if !known {
-			p.missing = append(p.missing, missing{b, attempt})
-			p.open[b.Wave]++
-			return
+			return all
 		}
-		if e.job == nil {
-			p.open[b.Wave]++ // of a newer hub, which drives it
-			return
-		}
-		j := *e.job
-		if j.State != job.Ended {
-			h.countOpen(p, r, b, j)
-			return
-		}
-		if r.MayRetry(j.Result.Kind, attempt) && r.Wish == job.Go {
-			continue
-		}
-		p.state.Counts[j.Result.Kind]++
-		p.state.Results[b.Name] = &j.Result.Result
-		if j.Result.Kind.Failed() {
-			p.failing++
-			if b.Wave == 0 && r.Canary > 0 {
-				p.canaryFailed++
-			}
-		}
-		return
+		all = append(all, e)
 	}
+}
+
+// lookAt counts one board of a rollout: its last attempt decides.
+func (h *Hub) lookAt(p *progressOf, r job.Rollout, b job.RolloutBoard) job.RolloutResult {
+	all := h.attemptsOf(r, b)
+	found := job.RolloutResult{RolloutBoard: b, Tries: len(all)}
+	if len(all) == 0 {
+		p.missing = append(p.missing, missing{b, 1})
+		p.open[b.Wave]++
+		return found
+	}
+	e := all[len(all)-1]
+	if e.job == nil {
+		p.open[b.Wave]++ // of a newer hub, which drives it
+		return found
+	}
+	j := *e.job
+	found.Job, found.State = j.ID, j.State
+	switch {
+	case j.State != job.Ended:
+		h.countOpen(p, r, b, j)
+		return found
+	case r.MayRetry(j.Result.Kind, len(all)) && r.Wish == job.Go && !r.Ended:
+		p.missing = append(p.missing, missing{b, len(all) + 1})
+		p.open[b.Wave]++
+		return found
+	}
+	found.Result = &j.Result.Result
+	p.state.Counts[j.Result.Kind]++
+	if e.at.After(p.state.At) {
+		p.state.At = e.at
+	}
+	if j.Result.Kind.Failed() {
+		p.failing++
+		if b.Wave == 0 && r.Canary > 0 {
+			p.canaryFailed++
+		}
+	}
+	return found
+}
+
+// stopped returns why a rollout begins no further board, or "". What failed before a person resumed it
+// stops it no more.
+func (p progressOf) stopped(r job.Rollout) string {
+	gate, canaries := r.Gate, p.canaryFailed
+	if r.Resumed {
+		canaries = 0
+		if gate.StopAfter > 0 {
+			gate.StopAfter += r.Seen
+		}
+	}
+	return gate.Stop(p.failing, canaries)
 }
 
 // countOpen counts a board whose job has not ended. One whose station is silent for longer than the
@@ -204,6 +267,11 @@ func (h *Hub) silentFor(station string) time.Duration {
 
 // stateOf returns how far a rollout is, without its results.
 func (h *Hub) stateOf(r job.Rollout, revision uint64) job.RolloutState {
+	if r.Ended && r.Final != nil {
+		boards := len(r.Plan)
+		r.Plan = nil
+		return job.RolloutState{Rollout: r, Revision: revision, Boards: boards, Counts: r.Final}
+	}
 	s := h.look(r, revision).state
 	s.Results = nil
 	return s
@@ -224,8 +292,11 @@ func (h *Hub) driveRollouts(ctx context.Context) error {
 		keys, entries, _ := h.index.list("rollouts", "")
 		for _, key := range keys {
 			var r job.Rollout
-			if json.Unmarshal(entries[key].value, &r) == nil && !r.Ended {
-				_ = h.drive(ctx, r, entries[key].revision) // the next change, or second, tries again
+			if json.Unmarshal(entries[key].value, &r) != nil || r.Ended {
+				continue
+			}
+			if now, err := h.engineTime(ctx); err == nil {
+				_ = h.drive(ctx, r, entries[key].revision, now) // the next change, or second, tries again
 			}
 		}
 		select {
@@ -240,19 +311,25 @@ func (h *Hub) driveRollouts(ctx context.Context) error {
 
 // drive brings a rollout one step further: it adds the jobs of the wave, begins the next wave, or
 // ends the rollout.
-func (h *Hub) drive(ctx context.Context, r job.Rollout, revision uint64) error {
+func (h *Hub) drive(ctx context.Context, r job.Rollout, revision uint64, now time.Time) error {
 	p := h.look(r, revision)
-	if why := r.Stop(p.failing, p.canaryFailed); why != "" && r.Wish == job.Go {
-		r.Wish, r.WishBy, r.Why = job.Pause, "the gate", why
+	why, done := p.stopped(r), sumTo(p.open, len(p.open)) == 0 && p.state.Unheard == 0
+	if !done && r.Wish != job.Cancel && !r.Began.IsZero() && now.Sub(r.Began) > rolloutOpen {
+		r.Wish, r.WishBy, r.Why = job.Cancel, "the hub", "it did not end in 29 days, and the hub keeps its jobs for 30"
 		return h.setRollout(ctx, r, revision)
 	}
-	left := 0
-	for _, n := range p.open {
-		left += n
+	if r.Follow && r.Wish == job.Go && why == "" {
+		if more, _ := h.chooseBoards(r); len(more) > 0 { // boards that share a name join once they do not
+			r.Plan = append(r.Plan, more...)
+			return h.setRollout(ctx, r, revision)
+		}
 	}
 	switch {
-	case left == 0 && p.state.Unheard == 0, r.Wish == job.Cancel && len(p.queued)+len(p.runID) == 0:
-		r.Ended = true
+	case done, r.Wish == job.Cancel && len(p.queued)+len(p.runID) == 0:
+		r.Ended, r.Final = true, p.state.Counts
+		return h.setRollout(ctx, r, revision)
+	case why != "" && r.Wish == job.Go: // what has ended needs no pause
+		r.Wish, r.WishBy, r.Why = job.Pause, "the gate", why
 		return h.setRollout(ctx, r, revision)
 	case r.Wish == job.Cancel:
 		return h.stopAll(ctx, r, slices.Concat(p.queued, p.runID))
@@ -296,7 +373,12 @@ func (h *Hub) addJobs(ctx context.Context, r job.Rollout, boards []missing) erro
 			Artifact: r.Artifact, Project: r.Project, Steps: r.Steps, LimitMS: r.LimitMS, StartWithinMS: rolloutTTL.Milliseconds(),
 			By: r.By, Rollout: r.ID, Wave: m.board.Wave, State: job.Queued,
 		}
-		if _, err := h.write(ctx, h.jobs, keyOf(j), j, 0, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
+		ttl := time.Duration(0)
+		if p, _, known := h.person(j.Station); known && p.Key == "" {
+			endUnbegun(&j, fleet.NotBegun, "its station was removed")
+			ttl = ttlOf(j)
+		}
+		if _, err := h.write(ctx, h.jobs, j.Key(), j, 0, ttl); err != nil && !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
 	}
@@ -325,8 +407,7 @@ func (h *Hub) mayBegin(j job.Job) error {
 	if err != nil {
 		return err
 	}
-	p := h.look(r, e.revision)
-	why := r.Stop(p.failing, p.canaryFailed)
+	why := h.look(r, e.revision).stopped(r)
 	if r.Wish == job.Go && why == "" {
 		return nil
 	}
@@ -344,8 +425,8 @@ func (h *Hub) wishRollout(ctx context.Context, who string, in job.RolloutWish) (
 	case !slices.Contains([]job.Wish{job.Go, job.Pause, job.Cancel}, in.Wish), r.Wish == job.Cancel:
 		return job.RolloutState{}, fmt.Errorf("a rollout that is %s cannot become %q", r.Wish, in.Wish)
 	}
-	if in.Wish == job.Go { // a person has looked: what failed until now stops it no more
-		r.Canary, r.StopAfter = 0, h.allowMore(r, e.revision)
+	if in.Wish == job.Go {
+		r.Resumed, r.Seen = true, h.look(r, e.revision).failing
 	}
 	r.Wish, r.WishBy, r.Why = in.Wish, who, ""
 	if err := h.setRollout(ctx, r, e.revision); err != nil {
@@ -355,12 +436,83 @@ func (h *Hub) wishRollout(ctx context.Context, who string, in job.RolloutWish) (
 	return h.stateOf(r, e.revision), err
 }
 
-// allowMore returns a limit of failures that is as far away as it was at the beginning.
-func (h *Hub) allowMore(r job.Rollout, revision uint64) int {
-	if r.StopAfter == 0 {
-		return 0
+// takeBack begins a rollout of what the boards of an ended one had before it, on those that got it, by
+// the same gates.
+func (h *Hub) takeBack(ctx context.Context, who string, in job.RolloutBack) (job.RolloutState, error) {
+	r, _, err := h.rollout(in.ID)
+	switch {
+	case err != nil:
+		return job.RolloutState{}, err
+	case !r.Ended:
+		return job.RolloutState{}, fmt.Errorf("the rollout %s goes on, and is taken back when it has ended\nnext: slipway rollout stop %s", r.ID, r.ID)
+	case !(job.Job{Steps: r.Steps}).ChangesBoard():
+		return job.RolloutState{}, fmt.Errorf("the rollout %s changed no board", r.ID)
 	}
-	return r.StopAfter + h.look(r, revision).failing
+	plan, had, err := h.before(r)
+	if err != nil {
+		return job.RolloutState{}, fmt.Errorf("the rollout %s cannot be taken back: %w\nnext: slipway rollout show %s", r.ID, err, r.ID)
+	}
+	r.From, r.ID, r.Plan, r.Artifact, r.Follow, r.Pattern = r.ID, in.New, plan, had.Artifact, false, ""
+	r.Steps = slices.Clone(r.Steps)
+	for i := range r.Steps {
+		if s := &r.Steps[i]; s.Do == job.Update {
+			s.Bundle, s.Downgrade = had.Bundle, true
+		}
+	}
+	if err := r.Check(); err != nil || in.DryRun {
+		s := job.RolloutState{Rollout: r, Boards: len(plan)}
+		s.Plan = plan
+		return s, err
+	}
+	return h.beginRollout(ctx, who, r)
+}
+
+// before returns the boards that got a rollout and still have it, or something unknown, and the one
+// thing that all of them had before.
+func (h *Hub) before(r job.Rollout) (plan []job.RolloutBoard, had job.Had, err error) {
+	by := map[job.Had][]string{}
+	for _, b := range r.Plan {
+		all := h.attemptsOf(r, b)
+		i := slices.IndexFunc(all, func(e entry) bool { return e.job != nil && e.job.Claim != nil })
+		e, _ := h.index.get("boards", bus.Key(b.Station, b.Name))
+		if i < 0 || e.board == nil || e.board.Has != nil && e.board.Has.Artifact != r.Artifact {
+			continue
+		}
+		before := job.Had{}
+		if found := all[i].job.Before; found != nil {
+			before = *found
+		}
+		if slices.ContainsFunc(r.Steps, func(s job.Step) bool { return s.Do == job.Update }) && before.Bundle == "" {
+			before = job.Had{} // its bundle is not known
+		}
+		by[before] = append(by[before], b.Name)
+		plan, had = append(plan, b), before
+	}
+	switch {
+	case len(plan) == 0:
+		return nil, had, errors.New("no board has it")
+	case len(by) == 1 && had.Artifact == r.Artifact:
+		return nil, had, errors.New("the boards had the same artifact before")
+	case len(by[job.Had{}]) > 0:
+		return nil, had, fmt.Errorf("what they had before is not known of %s", shortList(by[job.Had{}]))
+	case len(by) > 1:
+		var differ []string
+		for had, names := range by {
+			differ = append(differ, fmt.Sprintf("%s had %s", shortList(names), had.Artifact))
+		}
+		slices.Sort(differ)
+		return nil, had, fmt.Errorf("the boards had different artifacts: %s", strings.Join(differ, "; "))
+	}
+	return plan, had, nil
+}
+
+// shortList returns the first names of a list, and how many more there are.
+func shortList(names []string) string {
+	const most = 10
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
 }
 
 // showRollout returns a rollout once it differs from the revision that the caller knows.

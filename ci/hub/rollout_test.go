@@ -4,9 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"slipway/ci/fleet"
 	"slipway/ci/hub/access"
@@ -28,7 +33,7 @@ func (s *simulated) serve(t *testing.T, c *access.Client, names ...string) {
 	ask[job.Lease](t, c, job.VerbHello, job.Hello{Station: job.Station{V: 1, Name: c.Name, Instance: "i"}})
 	var boards []job.Board
 	for _, name := range names {
-		boards = append(boards, job.Board{V: 1, Name: name, Board: "virt", Does: []job.Do{job.Smoke}, Labels: []string{"lab"}})
+		boards = append(boards, job.Board{V: 1, Name: name, Board: "virt", Does: []job.Do{job.Deploy, job.Update, job.Smoke}, Labels: []string{"lab", "all", "[x]\nb-00", "<img"}})
 	}
 	ask[nothing](t, c, job.VerbBoards, job.Boards{Instance: "i", Boards: boards})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -67,10 +72,16 @@ func (s *simulated) do(ctx context.Context, t *testing.T, c *access.Client, chan
 	}
 	s.mu.Unlock()
 	change.Instance = "i"
-	change.Job.Result = &job.Result{Result: fleet.Result{Host: change.Job.Name, Kind: kind}}
+	change.Job.Result = &job.Result{Result: fleet.Result{Host: change.Job.Name, Kind: kind, Passed: 1, Checks: 2}}
 	if _, err := access.Ask[job.Change](ctx, c, job.VerbEnd, change); err != nil && ctx.Err() == nil {
 		t.Errorf("end: %v", err)
 	}
+}
+
+func (s *simulated) set(name string, kind fleet.Kind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kinds[name] = kind
 }
 
 // count returns how many boards began.
@@ -143,4 +154,217 @@ func TestRolloutGates(t *testing.T) {
 		t.Errorf("after cancel: %+v", end.Counts)
 	}
 	refused(t, admin, job.VerbRolloutWish, job.RolloutWish{ID: r.ID, Wish: job.Go}, "has ended")
+}
+
+// A rollout that fails at its last board ends. It waits for nobody.
+func TestRolloutFailsAtItsLastBoard(t *testing.T) {
+	admin, invite := newHub(t)
+	s := &simulated{kinds: map[string]fleet.Kind{"a-00": fleet.Checks}}
+	s.serve(t, invite(job.AStation, "bench-1"), "a-00")
+	r := rollout
+	r.Gate = fleet.Gate{StopAfter: 1}
+	end := follow(t, admin, ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r).ID, func(s job.RolloutState) bool { return s.Ended || isPaused(s) })
+	if !end.Ended || end.Wish != job.Go || end.Why != "" || end.Final[fleet.Checks] != 1 {
+		t.Errorf("the rollout is %+v; want it ended, and not paused", end)
+	}
+}
+
+// A station that is removed is forgotten: its jobs end, and with them the rollouts over its boards. The
+// boards can be at another station.
+func TestRemovedStation(t *testing.T) {
+	admin, invite := newHub(t)
+	announce(t, invite(job.AStation, "bench-1"), "i1")
+	one := wish
+	one.ID, one.StartWithinMS = job.NewID(), 3_600_000
+	ask[job.Change](t, admin, job.VerbJobAdd, one)
+	r := rollout
+	r.Gate = fleet.Gate{}
+	begun := ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r)
+	ask[nothing](t, admin, job.VerbRemove, job.Person{Name: "bench-1"})
+	if end := follow(t, admin, begun.ID, hasEnded); end.Counts[fleet.NotBegun] != 1 {
+		t.Errorf("the rollout ended as %+v; want one board not begun", end)
+	}
+	j, err := access.Wait(t.Context(), admin, one.ID)
+	if err != nil || j.Result.Kind != fleet.NotBegun || j.Result.Saw != "its station was removed by ada" {
+		t.Errorf("the job is %+v, %v", j, err)
+	}
+	for len(ask[job.StationList](t, admin, job.VerbStationList, nothing{}).Stations)+len(ask[job.BoardList](t, admin, job.VerbBoardList, nothing{}).Boards) > 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("the station or its boards stay")
+		}
+	}
+	refused(t, admin, job.VerbRemove, job.Person{Name: "bench-1"}, "nobody is called")
+	announce(t, invite(job.AStation, "bench-2"), "i2")
+	ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r)
+}
+
+// A rollout is canceled before the hub forgets which boards it has done.
+func TestRolloutOpenForAMonth(t *testing.T) {
+	admin, invite, h := newHubAnd(t)
+	announce(t, invite(job.AStation, "bench-1"), "i1")
+	r := rollout
+	r.Gate = fleet.Gate{}
+	id := ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r).ID
+	for err := error(bus.ErrConflict); errors.Is(err, bus.ErrConflict); {
+		open, e, findErr := h.rollout(id)
+		if findErr != nil || open.Wish != job.Go {
+			t.Fatalf("the rollout is %+v, %v", open, findErr)
+		}
+		err = h.drive(t.Context(), open, e.revision, open.Began.Add(rolloutJobTTL))
+	}
+	if end := follow(t, admin, id, hasEnded); end.Wish != job.Cancel || !strings.Contains(end.Why, "29 days") {
+		t.Errorf("the rollout is %+v; want it canceled, as it was open for long", end)
+	}
+}
+
+const (
+	artifact1, artifact2 = "hub:virt@sha256:" + sixty + "aaaa", "hub:virt@sha256:" + sixty + "bbbb"
+	sixty                = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab"
+)
+
+// deploys is a rollout that deploys an artifact to the boards of a pattern.
+func deploys(artifact, pattern string) job.Rollout {
+	r := rollout
+	r.Steps, r.Artifact, r.Pattern = []job.Step{{Do: job.Deploy}, {Do: job.Smoke}}, artifact, pattern
+	return r
+}
+
+// run runs a rollout to its end.
+func runRollout(t *testing.T, c *access.Client, r job.Rollout) job.RolloutState {
+	t.Helper()
+	return follow(t, c, ask[job.RolloutState](t, c, job.VerbRolloutAdd, r).ID, hasEnded)
+}
+
+// artifactsOf returns what the hub knows that the boards have.
+func artifactsOf(t *testing.T, c *access.Client) map[string]string {
+	t.Helper()
+	has := map[string]string{}
+	for _, b := range ask[job.BoardList](t, c, job.VerbBoardList, nothing{}).Boards {
+		if b.Has != nil {
+			has[b.Name] = b.Has.Artifact
+		}
+	}
+	return has
+}
+
+// A rollout is taken back to what its boards had before, by the same gates, on those that got it.
+func TestRolloutBack(t *testing.T) {
+	admin, invite := newHub(t)
+	s := &simulated{kinds: map[string]fleet.Kind{}}
+	s.serve(t, invite(job.AStation, "bench-1"), namesOf("a", 6)...)
+	first := runRollout(t, admin, deploys(artifact1, ""))
+	refused(t, admin, job.VerbRolloutBack, job.RolloutBack{ID: first.ID}, "what they had before is not known of a-00, a-01, a-02")
+	again := runRollout(t, admin, deploys(artifact1, ""))
+	refused(t, admin, job.VerbRolloutBack, job.RolloutBack{ID: again.ID}, "the same artifact before")
+	s.set("a-03", fleet.Checks) // it has the new one, or a part of it
+	second := runRollout(t, admin, deploys(artifact2, "!a-05"))
+	if has := artifactsOf(t, admin); has["a-00"] != artifact2 || has["a-03"] != "" || has["a-05"] != artifact1 {
+		t.Fatalf("the boards have %v", has)
+	}
+	s.set("a-03", fleet.Passed)
+	refused(t, invite(job.Viewer, "vera"), job.VerbRolloutBack, job.RolloutBack{ID: second.ID}, "needs the role operator")
+	dry := ask[job.RolloutState](t, admin, job.VerbRolloutBack, job.RolloutBack{ID: second.ID, DryRun: true})
+	if dry.Artifact != artifact1 || len(dry.Plan) != 5 || dry.From != second.ID || dry.Gate != (fleet.Gate{Canary: 2, StopAfter: 3}) {
+		t.Fatalf("a dry run says %+v; want 5 boards and the same gate", dry)
+	}
+	if n := len(ask[job.Rollouts](t, admin, job.VerbRollouts, nothing{}).Rollouts); n != 3 {
+		t.Fatalf("after a dry run there are %d rollouts; want 3", n)
+	}
+	end := follow(t, admin, ask[job.RolloutState](t, admin, job.VerbRolloutBack, job.RolloutBack{ID: second.ID}).ID, hasEnded)
+	if has := artifactsOf(t, admin); end.Counts[fleet.Passed] != 5 || has["a-00"] != artifact1 || has["a-03"] != artifact1 {
+		t.Errorf("after it %+v, and the boards have %v", end.Counts, has)
+	}
+	refused(t, admin, job.VerbRolloutBack, job.RolloutBack{ID: second.ID}, "no board has it")
+}
+
+// Boards that had unlike artifacts are named, and nothing is begun.
+func TestRolloutBackOfUnlike(t *testing.T) {
+	admin, invite := newHub(t)
+	(&simulated{}).serve(t, invite(job.AStation, "bench-1"), namesOf("a", 4)...)
+	runRollout(t, admin, deploys(artifact1, "!a-03"))
+	runRollout(t, admin, deploys(artifact1[:len(artifact1)-4]+"cccc", "a-03"))
+	last := runRollout(t, admin, deploys(artifact2, ""))
+	refused(t, admin, job.VerbRolloutBack, job.RolloutBack{ID: last.ID}, "a-00, a-01, a-02 had "+artifact1+"; a-03 had hub:virt@")
+	smoke := runRollout(t, admin, rollout)
+	refused(t, admin, job.VerbRolloutBack, job.RolloutBack{ID: smoke.ID}, "changed no board")
+	open := deploys(artifact1, "")
+	open.PauseAfterWave = true
+	paused := follow(t, admin, ask[job.RolloutState](t, admin, job.VerbRolloutAdd, open).ID, isPaused)
+	refused(t, admin, job.VerbRolloutBack, job.RolloutBack{ID: paused.ID}, "when it has ended")
+	bad := deploys(artifact1, "")
+	bad.ID = "x"
+	refused(t, admin, job.VerbRolloutAdd, bad, "the ID")
+}
+
+// Boards that match before the end are a last wave of a rollout that follows, and of no other.
+func TestRolloutFollows(t *testing.T) {
+	admin, invite := newHub(t)
+	s := &simulated{}
+	s.serve(t, invite(job.AStation, "bench-1"), namesOf("a", 4)...)
+	r := rollout
+	r.PauseAfterWave, r.Follow = true, true
+	begun := ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r)
+	r.Follow = false
+	other := ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r)
+	follow(t, admin, begun.ID, isPaused)
+	s.serve(t, invite(job.AStation, "bench-2"), "b-00")
+	for _, id := range []string{begun.ID, other.ID} {
+		for s := follow(t, admin, id, isPaused); !s.Ended; s = follow(t, admin, id, func(s job.RolloutState) bool { return s.Ended || isPaused(s) }) {
+			ask[job.RolloutState](t, admin, job.VerbRolloutWish, job.RolloutWish{ID: id, Wish: job.Go})
+		}
+	}
+	end, without := follow(t, admin, begun.ID, hasEnded), follow(t, admin, other.ID, hasEnded)
+	if last := end.Results[len(end.Results)-1]; end.Counts[fleet.Passed] != 5 || last.Name != "b-00" || last.Wave != end.LastWave() {
+		t.Errorf("a rollout that follows ended with %+v, %+v; want b-00 in the last wave", end.Counts, last)
+	}
+	if without.Counts[fleet.Passed] != 4 {
+		t.Errorf("a rollout that does not follow ended with %+v; want 4 boards", without.Counts)
+	}
+}
+
+// A rollout that ended is a run of fleet, with the reports of its boards.
+func TestRolloutOutcome(t *testing.T) {
+	admin, invite := newHub(t)
+	s := &simulated{kinds: map[string]fleet.Kind{"a-01": fleet.Checks}}
+	station := invite(job.AStation, "bench-1")
+	s.serve(t, station, namesOf("a", 3)...)
+	r := rollout
+	r.Canary = 0
+	end := runRollout(t, admin, r)
+	pack, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range end.Results {
+		text := fmt.Sprintf(`{"version": 1, "board": "virt", "suites": [{"name": "base", "checks": [{"name": "gpu", "status": "failed", "saw": "none on %s"}]}]}`, r.Name)
+		for _, id := range []string{r.Job, job.NewID()} { // a later job's is not the rollout's
+			ask[nothing](t, station, job.VerbReport, job.Report{ID: id, Name: r.Name, Zstd: pack.EncodeAll([]byte(text), nil)})
+			text = `{"version": 1, "board": "virt"}`
+		}
+	}
+	dir := t.TempDir()
+	if err := access.WriteRollout(t.Context(), admin, end, dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][]string{
+		"fleet.json": {`"work": "rollout of smoke of no artifact by ada, on 3 of 3 boards"`, `"host": "a-01"`, `"kind": "checks failed"`, `"report": "a-01/report.html"`},
+		"index.html": {"1 of 3 boards", "checks failed", "none on a-01", "bench-1"}, "junit.xml": {`failures="1"`}, "a-01/report.json": {"none on a-01"},
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, part := range want {
+			if !strings.Contains(string(text), part) {
+				t.Errorf("%s lacks %q: %s", name, part, text)
+			}
+		}
+	}
+	list := ask[job.Reports](t, admin, job.VerbReportList, job.ReportWish{Station: "bench-1", Name: "a-01"}).Reports
+	if len(list) != 2 || list[1].ID != end.Results[1].Job || list[1].At.IsZero() {
+		t.Errorf("the reports are %+v", list)
+	}
+	refused(t, admin, job.VerbReportGet, job.ReportWish{Station: "bench-1", Name: "a-00", N: list[0].N}, "has no such report")
+	refused(t, admin, job.VerbReportGet, job.ReportWish{Station: "bench-1", Name: "none"}, "has no such report")
+	refused(t, admin, job.VerbReportGet, job.ReportWish{Station: "bench-1", Name: "a-01", Job: job.NewID()}, "left no report")
 }

@@ -10,15 +10,19 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"slipway/ci/hub/access"
 	"slipway/ci/hub/artifacts"
 	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
+	"slipway/layers/progress"
 	"slipway/layers/run"
 )
 
@@ -45,22 +49,26 @@ func reads(more ...string) []string { return append([]string{"_INBOX_{{name()}}.
 
 // Options say where a hub keeps its state, and where it listens.
 type Options struct {
-	Dir    string        // state folder, for one hub at a time
-	Names  []string      // host names and addresses, the first of them in invitations
-	Listen string        // host:port of NATS
-	Page   string        // host:port of the page
-	Lease  time.Duration // of stations; 0 is 30 s
-	Log    io.Writer
+	Dir    string   // state folder, for one hub at a time
+	Names  []string // host names and addresses, the first of them in invitations
+	Listen string   // host:port of NATS
+	Page   string   // host:port of the page
+	// Cluster has HOST or HOST:PORT of each hub of a cluster. None is a hub alone.
+	Cluster []string
+	Lease   time.Duration // of stations; 0 is 30 s
+	Log     io.Writer
 	// Admin is the name of the first admin, whom Ready gets an invitation for, unless there is one.
 	Admin        string
 	AlwaysInvite bool                        // Admin, also if there is one: an earlier identity of that name ends
 	Ready        func(address, token string) // called once the hub answers; token is "" for a hub with admins
+	// First is called at the first start of a cluster's first hub, which the others must join.
+	First func(others []string)
 	// Handler makes the page, beside /join. It follows the hub until ctx ends, and puts the authority's
 	// certificate (PEM) into invitations.
 	Handler func(ctx context.Context, h *Hub, names []string, authority []byte) (http.Handler, error)
 }
 
-// Run is a hub alone, until ctx ends.
+// Run is a hub, until ctx ends.
 func Run(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return err
@@ -70,6 +78,10 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("the hub's state folder %s: %w", o.Dir, err)
 	}
 	defer unlock()
+	f, err := openFolder(o)
+	if err != nil {
+		return err
+	}
 	authority, err := OpenAuthority(o.Dir, o.Names)
 	if err != nil {
 		return err
@@ -78,54 +90,46 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	server, err := bus.Start(bus.ServerOptions{Name: o.Names[0], StoreDir: filepath.Join(o.Dir, "engine"), Keys: keys, Roles: Roles, Listen: o.Listen, TLS: authority.TLS(), Log: o.Log})
+	server, err := bus.Start(bus.ServerOptions{
+		Name: f.Name, StoreDir: filepath.Join(o.Dir, "engine"), Keys: keys, Roles: Roles, Listen: o.Listen, TLS: authority.TLS(), Log: o.Log, Cluster: f.server(o.Listen),
+	})
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	nc, err := server.Connect()
-	if err != nil {
-		return err
-	}
-	h, err := open(ctx, nc, 1, cmp.Or(o.Lease, leaseTTL))
-	if err != nil {
-		return err
-	}
-	h.Revoke = server.SetRevocations
-	h.Admit = func(role job.Role, name, publicKey string) (string, error) {
-		return keys.User(string(role), name, publicKey, userFor)
-	}
-	if h.artifacts, err = artifacts.New(ctx, h.js, 1, access.Who(server.Prove)); err != nil {
-		return err
-	}
-	_, port, _ := net.SplitHostPort(server.Address())
-	h.Addresses = []string{net.JoinHostPort(o.Names[0], port)}
-	return h.serveAll(ctx, o, authority)
+	r := &running{Options: o, folder: f, authority: authority, keys: keys, server: server}
+	return r.serve(ctx)
 }
 
-// serveAll answers requests of NATS and of the page until ctx ends.
-func (h *Hub) serveAll(ctx context.Context, o Options, authority *Authority) error {
-	listener, err := net.Listen("tcp", o.Page)
+// running is a hub whose NATS server runs.
+type running struct {
+	Options
+	folder    folder
+	authority *Authority
+	keys      *bus.Keys
+	server    *bus.Server
+	place     job.HubPlace
+
+	hub  atomic.Pointer[Hub] // nil before the engine answers
+	open atomic.Pointer[http.Handler]
+}
+
+// serve answers requests of NATS and of the page until ctx ends.
+func (r *running) serve(ctx context.Context) error {
+	listener, err := net.Listen("tcp", r.Page)
 	if err != nil {
-		return fmt.Errorf("listen for the page at %s: %w\nnext: slipway hub --page=:8444", o.Page, err)
+		return fmt.Errorf("listen for the page at %s: %w\nnext: slipway hub --page=:8444", r.Page, err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /join", h.ServeJoin)
-	mux.Handle("/v2/", h.artifacts)
-	if o.Handler != nil {
-		page, err := o.Handler(ctx, h, o.Names, authority.PEM)
-		if err != nil {
-			listener.Close()
-			return err
-		}
-		mux.Handle("/", page)
+	r.place = job.HubPlace{Address: r.at(r.server.Address()), Page: r.at(listener.Addr().String())}
+	r.folder.Page = r.place.Page
+	if err := localfile.WriteJSON(folderName(r.Dir), r.folder, 0o600); err != nil {
+		listener.Close()
+		return err
 	}
 	web := &http.Server{
-		Handler: mux, TLSConfig: authority.TLS(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: r, TLSConfig: r.authority.TLS(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	address := net.JoinHostPort(o.Names[0], port)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		if err := web.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
@@ -139,10 +143,105 @@ func (h *Hub) serveAll(ctx context.Context, o Options, authority *Authority) err
 		defer cancel()
 		return cmp.Or(web.Shutdown(end), web.Close())
 	})
-	group.Go(func() error { return h.Serve(ctx) })
-	group.Go(func() error { return h.collect(ctx, o.Log) })
-	group.Go(func() error { return h.welcome(ctx, o, address, authority) })
+	group.Go(func() error { return r.work(ctx) })
 	return group.Wait()
+}
+
+// at returns an address under the name by which others reach this machine.
+func (r *running) at(listens string) string {
+	_, port, _ := net.SplitHostPort(listens)
+	return net.JoinHostPort(r.Names[0], port)
+}
+
+// ServeHTTP answers requests of the page. Before the engine answers, only another hub can join.
+func (r *running) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	open := r.open.Load()
+	switch {
+	case q.Method == http.MethodPost && q.URL.Path == "/join":
+		r.serveJoin(w, q)
+	case open != nil:
+		(*open).ServeHTTP(w, q)
+	default:
+		http.Error(w, errNoMajority.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+// work waits for the engine, and works until ctx ends.
+func (r *running) work(ctx context.Context) error {
+	h, err := r.connect(ctx)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/v2/", h.artifacts)
+	if r.Handler != nil {
+		page, err := r.Handler(ctx, h, r.Names, r.authority.PEM)
+		if err != nil {
+			return err
+		}
+		mux.Handle("/", page)
+	}
+	handler := http.Handler(mux)
+	r.hub.Store(h)
+	r.open.Store(&handler)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return h.Serve(ctx) })
+	group.Go(func() error { return h.collect(ctx, r.Log) })
+	group.Go(func() error { return h.welcome(ctx, r.Options, r.authority) })
+	return group.Wait()
+}
+
+// connect returns a hub with its records, once a majority of the hubs has them.
+func (r *running) connect(ctx context.Context) (h *Hub, err error) {
+	if len(r.folder.Hubs) == 0 {
+		return r.openAll(ctx)
+	}
+	if r.First != nil && !r.folder.Joined && !r.folder.Began {
+		r.First(r.folder.others())
+	}
+	err = progress.Run(ctx, "hubs", func(step *progress.Step) (string, error) {
+		shown, cancel := context.WithCancel(ctx)
+		var group sync.WaitGroup
+		group.Go(func() { r.folder.showMissing(shown, r.server, step.Detail) })
+		defer group.Wait()
+		defer cancel()
+		h, err = r.openAll(ctx)
+		return "", err
+	})
+	return h, err
+}
+
+// fit returns how much a stream may take: what is asked for, or less on the disk of a hub alone that has
+// less than largeDisk. Hubs of a cluster must have the same limits.
+func (r *running) fit(most int64) int64 {
+	var disk unix.Statfs_t
+	if len(r.folder.Hubs) > 0 || unix.Statfs(r.Dir, &disk) != nil {
+		return most
+	}
+	return int64(float64(most) * min(1, float64(disk.Blocks)*float64(disk.Bsize)/largeDisk))
+}
+
+const largeDisk = 160 << 30 // on which all streams together reserve less than a quarter
+
+// openAll opens all that the engine keeps.
+func (r *running) openAll(ctx context.Context) (*Hub, error) {
+	nc, err := r.server.Connect()
+	if err != nil {
+		return nil, err
+	}
+	h, err := open(ctx, nc, r.folder, cmp.Or(r.Lease, leaseTTL), r.fit)
+	if err != nil {
+		return nil, err
+	}
+	h.Place, h.Revoke, h.Majority = r.place, r.server.SetRevocations, r.server.Majority
+	h.Admit = func(role job.Role, name, publicKey string) (string, error) {
+		return r.keys.User(string(role), name, publicKey, userFor)
+	}
+	if h.artifacts, err = artifacts.New(ctx, h.js, r.folder.replicas(), -1, access.Who(r.server.Prove)); err != nil {
+		return nil, err
+	}
+	r.folder.Began = true
+	return h, errors.Join(h.announce(ctx), localfile.WriteJSON(folderName(r.Dir), r.folder, 0o600))
 }
 
 // collect removes old artifacts once a day, until ctx ends.
@@ -156,15 +255,15 @@ func (h *Hub) collect(ctx context.Context, log io.Writer) error {
 }
 
 // welcome calls o.Ready, with an invitation for the first admin if nobody is one yet.
-func (h *Hub) welcome(ctx context.Context, o Options, address string, authority *Authority) error {
+func (h *Hub) welcome(ctx context.Context, o Options, authority *Authority) error {
 	token := ""
-	if o.AlwaysInvite || h.admins() == 0 {
+	if o.AlwaysInvite || h.admins() == 0 && !h.folder.Joined {
 		i, err := h.invite(ctx, "the hub", job.Person{Name: o.Admin, Role: job.Admin})
 		if err != nil {
 			return err
 		}
 		token = access.Token(i.Secret, authority.PEM)
 	}
-	o.Ready(address, token)
+	o.Ready(h.Place.Page, token)
 	return nil
 }

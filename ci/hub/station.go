@@ -42,13 +42,13 @@ func (h *Hub) hello(ctx context.Context, who string, in job.Hello) (job.Lease, e
 		return job.Lease{}, err
 	}
 	old, _ := h.index.get("stations", key)
-	var before job.Station
-	_ = json.Unmarshal(old.value, &before) // a new station has none
-	s.Draining = before.Draining
+	if before, err := job.Parse[job.Station](old.value); err == nil { // else it is new, and may know its names
+		s.Draining, s.Names = before.Draining, before.Names
+	}
 	if _, err := h.write(ctx, h.stations, key, s, old.revision, 0); err != nil {
 		return job.Lease{}, err
 	}
-	return job.Lease{Revision: revision, TTLMS: h.lease.Milliseconds(), Draining: s.Draining}, nil
+	return job.Lease{Revision: revision, TTLMS: h.lease.Milliseconds(), Draining: s.Draining, Names: s.Names}, nil
 }
 
 // takeLease writes a lease at the revision that its holder knows. The lease of an earlier run of the
@@ -84,7 +84,8 @@ func (h *Hub) renew(ctx context.Context, who string, in job.Alive) (job.Lease, e
 		return job.Lease{}, errNoLease
 	}
 	e, _ := h.index.get("stations", bus.Key(who))
-	return job.Lease{Revision: revision, TTLMS: h.lease.Milliseconds(), Draining: isDraining(e.value)}, err
+	s, _ := job.Parse[job.Station](e.value) // of a newer Slipway: none of both
+	return job.Lease{Revision: revision, TTLMS: h.lease.Milliseconds(), Draining: s.Draining, Names: s.Names}, err
 }
 
 // isDraining reports whether a station, as its key has it, takes no more jobs.
@@ -124,6 +125,9 @@ func (h *Hub) setBoards(ctx context.Context, who string, in job.Boards) (nothing
 		}
 		key := prefix + bus.Token(b.Name)
 		keys = slices.DeleteFunc(keys, func(k string) bool { return k == key })
+		if b.Has = nil; old[key].board != nil {
+			b.Has = old[key].board.Has
+		}
 		data, err := json.Marshal(b)
 		if err != nil {
 			return nothing{}, err
@@ -149,13 +153,11 @@ func (h *Hub) setBoards(ctx context.Context, who string, in job.Boards) (nothing
 func (h *Hub) listBoards(_ context.Context, _ string, _ nothing) (list job.BoardList, _ error) {
 	keys, entries, _ := h.index.list("boards", "")
 	for _, key := range keys {
-		b, err := job.Parse[job.Board](entries[key].value)
-		if err != nil {
-			continue // of a newer Slipway
+		if b := entries[key].board; b != nil { // else of a newer Slipway
+			station := stationOf(key)
+			_, _, heard := h.leaseOf(station)
+			list.Boards = append(list.Boards, job.HubBoard{Board: *b, Station: station, Heard: heard})
 		}
-		station := stationOf(key)
-		_, _, heard := h.leaseOf(station)
-		list.Boards = append(list.Boards, job.HubBoard{Board: b, Station: station, Heard: heard})
 	}
 	return list, nil
 }
@@ -175,13 +177,44 @@ func (h *Hub) listStations(_ context.Context, _ string, _ nothing) (list job.Sta
 
 // drain asks a station to take no more jobs, or to take them again.
 func (h *Hub) drain(ctx context.Context, _ string, in job.Drain) (nothing, error) {
-	key := bus.Key(in.Station)
+	return h.changeStation(ctx, in.Station, func(s *job.Station) { s.Draining = !in.Back })
+}
+
+// changeStation changes what a station hears with its lease.
+func (h *Hub) changeStation(ctx context.Context, name string, edit func(*job.Station)) (nothing, error) {
+	key := bus.Key(name)
 	e, known := h.index.get("stations", key)
 	s, err := job.Parse[job.Station](e.value)
 	if !known || err != nil {
-		return nothing{}, errors.Join(fmt.Errorf("no station %q\nnext: slipway station list", in.Station), err)
+		return nothing{}, errors.Join(fmt.Errorf("no station %q\nnext: slipway station list", name), err)
 	}
-	s.Draining = !in.Back
+	edit(&s)
 	_, err = h.write(ctx, h.stations, key, s, e.revision, 0)
+	return nothing{}, err
+}
+
+// nameDevice asks a station to give a device a name, which it keeps.
+func (h *Hub) nameDevice(ctx context.Context, _ string, in job.NameDevice) (nothing, error) {
+	e, _ := h.index.get("boards", bus.Key(in.Station, in.Device))
+	if e.board == nil || !e.board.Open {
+		return nothing{}, fmt.Errorf("%s announces no device %s that needs a name\nnext: slipway hub boards", in.Station, in.Device)
+	}
+	n := job.DeviceName{Port: e.board.Device, Name: in.Name, Board: in.Board}
+	if err := n.Check(); err != nil {
+		return nothing{}, err
+	}
+	if _, taken := h.index.get("boards", bus.Key(in.Station, in.Name)); taken && in.Name != in.Device {
+		return nothing{}, fmt.Errorf("%s has a board %s already", in.Station, in.Name)
+	}
+	full := false
+	_, err := h.changeStation(ctx, in.Station, func(s *job.Station) {
+		s.Names = slices.DeleteFunc(s.Names, func(old job.DeviceName) bool { return old.Port == n.Port || old.Name == n.Name })
+		if full = len(s.Names) >= job.MaxNames; !full {
+			s.Names = append(s.Names, n)
+		}
+	})
+	if full {
+		err = fmt.Errorf("%s has %d names from here: write further ones into its station.yml", in.Station, job.MaxNames)
+	}
 	return nothing{}, err
 }

@@ -2,10 +2,16 @@ package job
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
+	"slipway/ci/report"
 	"slipway/layers/bus"
 )
 
@@ -21,6 +27,7 @@ const (
 	Operator Role = "operator"
 	Admin    Role = "admin"
 	AStation Role = "station"
+	AHub     Role = "hub" // asks for nothing
 )
 
 // Roles lists all roles.
@@ -38,6 +45,10 @@ const (
 	VerbRestore = "restore" // Change -> Change: a job that the hub lost, or what it has of it
 	VerbLog     = "log"     // Log -> Log: where the next piece begins
 	VerbReport  = "report"  // Report -> nothing
+	VerbCard    = "card"    // Card -> nothing
+	VerbRows    = "rows"    // RowsWish -> Rows: the rows of a table that a place may give to cards
+
+	VerbRenewStation = "station.renew" // Renewal -> Joined
 )
 
 // The verbs of people.
@@ -48,26 +59,37 @@ const (
 	VerbJobWait     = "job.wait"      // Wait with an ID -> Change: once the job differs from the revision
 	VerbJobLog      = "job.log"       // LogWish -> Log
 	VerbOpen        = "open"          // nothing -> Invitation: to sign in on the page
+	VerbRenew       = "renew"         // Renewal -> Joined
 	VerbJobAdd      = "job.add"       // Job -> Change
 	VerbJobStop     = "job.stop"      // StopWish -> Change
 	VerbRollouts    = "rollout.list"  // nothing -> Rollouts
 	VerbRolloutShow = "rollout.show"  // RolloutWish -> RolloutState: once it differs from the revision
 	VerbRolloutAdd  = "rollout.add"   // Rollout -> RolloutState
 	VerbRolloutWish = "rollout.wish"  // RolloutWish -> RolloutState
+	VerbRolloutBack = "rollout.back"  // RolloutBack -> RolloutState: of the new one
+	VerbReportList  = "report.list"   // ReportWish -> Reports
+	VerbReportGet   = "report.get"    // ReportWish -> Report
 	VerbAbandon     = "job.abandon"   // StopWish with the station's name -> Change
 	VerbDrain       = "station.drain" // Drain -> nothing
+	VerbNameDevice  = "station.name"  // NameDevice -> nothing
 	VerbInvite      = "invite"        // Person -> Invitation
 	VerbRemove      = "remove"        // Person -> nothing
 	VerbPeople      = "people"        // nothing -> People
 	VerbAudit       = "audit"         // nothing -> Audit
+	VerbCards       = "card.list"     // CardsWish -> Cards
+	VerbTables      = "table.list"    // nothing -> Tables
+	VerbTable       = "table.show"    // TableWish -> Table
+	VerbTableAdd    = "table.add"     // TableRows -> nothing
+	VerbTableFree   = "table.free"    // TableWish with the station's name -> Table: the rows that are free again
 )
 
 // roles are the roles that may ask for the verbs, but for those of stations.
 var roles = map[string]Role{
-	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer,
-	VerbRollouts: Viewer, VerbRolloutShow: Viewer,
-	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator,
-	VerbAbandon: Admin, VerbDrain: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
+	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer, VerbRenew: Viewer,
+	VerbRollouts: Viewer, VerbRolloutShow: Viewer, VerbReportList: Viewer, VerbReportGet: Viewer,
+	VerbCards: Viewer, VerbTables: Operator, VerbTable: Operator, VerbTableAdd: Admin, VerbTableFree: Admin,
+	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator, VerbRolloutBack: Operator,
+	VerbAbandon: Admin, VerbDrain: Admin, VerbNameDevice: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
 }
 
 // RoleOf returns the role that may ask for a verb.
@@ -110,6 +132,8 @@ type Lease struct {
 	Revision uint64 `json:"revision"`
 	TTLMS    int64  `json:"ttlMs"`
 	Draining bool   `json:"draining,omitempty"`
+
+	Names []DeviceName `json:"names,omitempty"` // that admins gave
 }
 
 // Boards are all boards of a station.
@@ -119,24 +143,28 @@ type Boards struct {
 }
 
 // Wait asks for jobs. The hub answers at once if something is newer than Since, else when something
-// is, or with nothing after a while.
+// is, or with nothing after a while. A station that knows nothing yet gets all at once. One that knows
+// that there is nothing waits, too.
 type Wait struct {
 	ID    string `json:"id,omitempty"`
 	Since uint64 `json:"since"`
+	Known bool   `json:"known,omitempty"` // Since is of an answer, also if it is 0
 }
 
 // Change is a job and the revision of its key: the one that is expected in a request, and the new
 // one in an answer.
 type Change struct {
-	Job      Job    `json:"job"`
-	Revision uint64 `json:"revision"`
-	Instance string `json:"instance,omitempty"` // of the station that asks
+	Job      Job       `json:"job"`
+	Revision uint64    `json:"revision"`
+	Instance string    `json:"instance,omitempty"` // of the station that asks
+	At       time.Time `json:"at,omitzero"`        // of the revision, by the engine's clock, in a list
 }
 
 // Changes are jobs, and the revision up to which they are known.
 type Changes struct {
 	Jobs  []Change `json:"jobs"`
 	Until uint64   `json:"until"`
+	More  bool     `json:"more,omitempty"` // younger ones wait, too
 }
 
 // Log is a piece of a job's log. Of a station's pieces, N and To are where they begin and end in the
@@ -159,9 +187,131 @@ type LogWish struct {
 
 // Report is a board's report.json.
 type Report struct {
-	ID   string `json:"id"`
+	ID   string `json:"id"`   // of the job
 	Name string `json:"name"` // of the board
-	Zstd []byte `json:"zstd"`
+	Zstd []byte `json:"zstd,omitempty"`
+
+	N  uint64    `json:"n,omitempty"` // number on the hub
+	At time.Time `json:"at,omitzero"` // by the engine's clock
+}
+
+// maxUnpacked limits a report before and after it is unpacked.
+const maxUnpacked = 32 << 20
+
+// unpacker is for all goroutines.
+var unpacker = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxUnpacked))
+})
+
+// Only returns the report of the one board. It may come from anywhere.
+func (r Report) Only() (report.Report, error) {
+	unpack, err := unpacker()
+	if err != nil {
+		return report.Report{}, err
+	}
+	data, err := unpack.DecodeAll(r.Zstd, nil)
+	if err != nil {
+		return report.Report{}, fmt.Errorf("the report of %s: %w", r.Name, err)
+	}
+	all, err := report.Parse(data)
+	if err != nil || len(all) != 1 {
+		return report.Report{}, cmp.Or(err, fmt.Errorf("the report of %s has %d boards", r.Name, len(all)))
+	}
+	return all[0], nil
+}
+
+// ReportWish asks for the reports of a board, or for one: by its number, that of a job, or the newest.
+type ReportWish struct {
+	Station string `json:"station"`
+	Name    string `json:"name"`
+	N       uint64 `json:"n,omitempty"`
+	Job     string `json:"job,omitempty"`
+}
+
+// Reports are the reports of a board without their content, the newest first.
+type Reports struct {
+	Reports []Report `json:"reports"`
+}
+
+// Card is what a flashing place's record has of one card: place.Entry. Later ones of a name replace it.
+type Card struct {
+	Station string          `json:"station,omitempty"` // in answers
+	Place   string          `json:"place"`
+	Name    string          `json:"name"`            // of its file in the record: DAY/FILE
+	Table   string          `json:"table,omitempty"` // of the hub, that its row is of
+	Holder  string          `json:"holder,omitempty"`
+	Entry   json.RawMessage `json:"entry"`
+}
+
+// CardsWish asks for the cards of a day and a station, "" for all, from a number on.
+type CardsWish struct {
+	Day     string `json:"day,omitempty"`
+	Station string `json:"station,omitempty"`
+	N       uint64 `json:"n"`
+}
+
+// Cards are some of the cards that were asked for. N is where the others begin, 0 if there are none.
+type Cards struct {
+	Cards []Card `json:"cards"`
+	N     uint64 `json:"n"`
+}
+
+// RowsWish asks for the rows that a place holds and no card has, and for free ones until it has Want.
+// Holder names the place's record. So an answer that was lost costs no row, and a record that was
+// lost gets no row that one of its cards may have.
+type RowsWish struct {
+	Instance string `json:"instance"`
+	Table    string `json:"table"`
+	Place    string `json:"place"`
+	Holder   string `json:"holder"`
+	Want     int    `json:"want"`
+}
+
+// Rows are lines of CSV.
+type Rows struct {
+	Head  string   `json:"head"`
+	Lines []string `json:"lines"`
+}
+
+// TableRows adds rows to a table of identities, with the columns' names in the first line.
+type TableRows struct {
+	Table string `json:"table"`
+	CSV   string `json:"csv"`
+}
+
+// TableWish asks for a table's rows, or for the rows that a station holds and no card has.
+type TableWish struct {
+	Table   string `json:"table"`
+	From    int    `json:"from,omitempty"` // how many rows to leave out
+	Station string `json:"station,omitempty"`
+}
+
+// Table is what a hub shows of a table's rows, without their cells.
+type Table struct {
+	Rows []TableRow `json:"rows"`
+	More bool       `json:"more,omitempty"`
+}
+
+// TableRow is a row, who holds it, and the stamp of the card that has it.
+type TableRow struct {
+	Row     string    `json:"row"`
+	Station string    `json:"station,omitempty"`
+	Place   string    `json:"place,omitempty"`
+	Card    string    `json:"card,omitempty"`
+	Used    time.Time `json:"used,omitzero"`
+}
+
+// Tables are all tables of a hub, with the counts of their rows.
+type Tables struct {
+	Tables []TableCount `json:"tables"`
+}
+
+// TableCount counts the rows of a table.
+type TableCount struct {
+	Table    string `json:"table"`
+	Rows     int    `json:"rows"`
+	Reserved int    `json:"reserved"` // and no card has them yet
+	Used     int    `json:"used"`
 }
 
 // StopWish asks for the end of a job.
@@ -201,6 +351,14 @@ type Drain struct {
 	Back    bool   `json:"back,omitempty"` // take jobs again
 }
 
+// NameDevice asks for a name of a device that a station announces.
+type NameDevice struct {
+	Station string `json:"station"`
+	Device  string `json:"device"` // as it is announced
+	Name    string `json:"name"`
+	Board   string `json:"board"` // the kind
+}
+
 // Person is a person or a station that may ask the hub.
 type Person struct {
 	V       int       `json:"v"`
@@ -229,10 +387,30 @@ type Join struct {
 	Key    string `json:"key"` // public
 }
 
-// Joined is the answer to Join.
+// Renewal asks where the hubs are, and for a new JWT of the same key.
+type Renewal struct {
+	JWT bool `json:"jwt"`
+}
+
+// Joined is the answer to Join, and to the renewal of an identity.
 type Joined struct {
-	Name      string   `json:"name"`
-	Role      Role     `json:"role"`
-	JWT       string   `json:"jwt"`
-	Addresses []string `json:"addresses"` // of NATS
+	Name      string    `json:"name"`
+	Role      Role      `json:"role"`
+	JWT       string    `json:"jwt,omitempty"`
+	Addresses []string  `json:"addresses,omitempty"` // of NATS, of all hubs
+	Pages     []string  `json:"pages,omitempty"`     // of all hubs
+	Hub       *HubShare `json:"hub,omitempty"`       // for another hub of the cluster
+}
+
+// HubShare is what the hubs of a cluster have in common. It is secret.
+type HubShare struct {
+	Hubs      []string `json:"hubs"`      // HOST:PORT of each, for the others
+	Secret    []byte   `json:"secret"`    // of all keys
+	Authority string   `json:"authority"` // certificate and key, PEM
+}
+
+// HubPlace is where a hub is reached, each HOST:PORT.
+type HubPlace struct {
+	Address string `json:"address"` // NATS
+	Page    string `json:"page"`
 }

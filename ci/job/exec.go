@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,11 @@ func Exec(ctx context.Context, f Folder, program string) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
 	defer signal.Stop(signals)
-	if _, err := f.Order(); err != nil { // else the lock would make the folder
+	order, err := f.Order()
+	if err != nil { // else the lock would make the folder
+		return err
+	}
+	if err := order.isLate(); err != nil {
 		return err
 	}
 	lock, err := localfile.HoldFile(f.path(lockName))
@@ -41,12 +46,11 @@ func Exec(ctx context.Context, f Folder, program string) error {
 	if localfile.Exists(f.path(resultName)) {
 		return nil
 	}
-	order, err := f.Order() // as it is under the lock
+	if order, err = f.Order(); err == nil { // as it is under the lock
+		err = order.isLate()
+	}
 	if err != nil {
 		return err
-	}
-	if order.BeginBy > 0 && BootTime() > order.BeginBy {
-		return errors.New("the lease of the station was over before the job began")
 	}
 	log, err := f.openLog()
 	if err != nil {
@@ -55,7 +59,7 @@ func Exec(ctx context.Context, f Folder, program string) error {
 	defer log.Close()
 	limit := time.NewTimer(order.Job.limit())
 	defer limit.Stop()
-	c := child{folder: f, program: program, order: order, work: f.Work(order.Job.Name), lock: lock, log: log, stops: stops{signals: signals, limit: limit}}
+	c := child{folder: f, program: program, order: order, work: cmp.Or(order.How.Clone, f.Work(order.Job.Name)), lock: lock, log: log, stops: stops{signals: signals, limit: limit}}
 	stopAt("order")
 	result := c.do(ctx)
 	stopAt("result")
@@ -63,6 +67,14 @@ func Exec(ctx context.Context, f Folder, program string) error {
 		return err
 	}
 	return f.write(resultName, result)
+}
+
+// isLate returns an error if another run of the station may have the lease by now.
+func (o Order) isLate() error {
+	if o.BeginBy > 0 && BootTime() > o.BeginBy {
+		return errors.New("the lease of the station was over before the job began")
+	}
+	return nil
 }
 
 // stopAt does nothing. Tests kill the process there.
@@ -201,6 +213,9 @@ func (c *child) runProgram(ctx context.Context, l Line) (status int, err error) 
 	how := run.Command{Argv: l.Argv, Dir: c.work, Hold: c.lock, Env: []string{"SLIPWAY_PROGRESS=json:" + c.folder.Progress()}}
 	if !l.Own {
 		how.Argv = append([]string{c.program}, l.Argv...)
+	}
+	if c.order.Job.Project != "" {
+		how.Env = append(how.Env, images.SentVariable+"=1")
 	}
 	if l.Own || l.Argv[0] == "virt" { // what they start may live on, with the lock
 		how.Hold = nil

@@ -54,6 +54,8 @@ func TestLines(t *testing.T) {
 		{"downgrade", []Step{{Do: Update, Bundle: someDigest, Downgrade: true}}, nil, []string{"fleet update " + fleetOf + " DIR/artifacts/1/new.raucb --yes --downgrade" + limit}},
 		{"smoke", []Step{{Do: Smoke}}, func(h *How) { h.Boards = "/b" }, []string{"fleet smoke " + fleetOf + limit + " --boards=/b"}},
 		{"flash", []Step{{Do: Flash, Token: "14:21"}}, func(h *How) { h.Device = "usb:1-2.3" }, []string{"flash orin-lab usb:1-2.3 --yes=14:21 --json"}},
+		{"place", []Step{{Do: Place, Count: 200}}, func(h *How) { h.Place = "/srv/place.yml" }, []string{"place orin-lab /srv/place.yml --count=200"}},
+		{"place without an end", []Step{{Do: Place}}, func(h *How) { h.Place = "/srv/place.yml" }, []string{"place orin-lab /srv/place.yml"}},
 		{"a virtual board", []Step{{Do: Flash}, {Do: Boot}, {Do: Deploy}, {Do: Smoke}, {Do: Update, Bundle: someDigest}}, func(h *How) { *h = How{Virtual: true, Artifact: h.Artifact} }, []string{
 			"virt stop orin-lab", "flash orin-lab build/orin-lab/machine/disk.img --yes=build/orin-lab/machine/disk.img --json",
 			"virt stop orin-lab", "virt start orin-lab",
@@ -106,14 +108,29 @@ func TestLinesOfTheStation(t *testing.T) {
 	if diff := cmp.Diff([]string{"recover a b", "flash orin-lab usb:1-2 --yes=1 --json", "power $(x)"}, s.words()); diff != "" {
 		t.Errorf("the lines (-want +got):\n%s", diff)
 	}
-	if !strings.HasSuffix(r.Line, " power '$(x)'") || r.Kind != fleet.Passed {
-		t.Errorf("result = %+v; want passed, with the last line quoted", r)
+	if log, err := os.ReadFile(s.folder.Log()); !strings.HasSuffix(r.Line, " && "+s.self) || r.Kind != fleet.Passed || err != nil || strings.Contains(string(log), "$(x)'") {
+		t.Errorf("result = %+v, log %s, %v; want passed, with the last program's name alone", r, log, err)
+	}
+}
+
+// A build is two lines, and its result has what the second one printed.
+func TestBuildLines(t *testing.T) {
+	o := Order{Job: Job{Name: Builder, Board: "orin-lab", Steps: []Step{{Do: Build, Targets: "a,bundle"}}}, How: How{Boards: "/b"}}
+	lines, err := Lines(o)
+	var got []string
+	for _, l := range lines {
+		got = append(got, strings.Join(l.Argv, " "))
+	}
+	want := []string{"build orin-lab --json --target=a,bundle --boards=/b", "push orin-lab hub:builds --json --boards=/b"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v, the lines (-want +got):\n%s", err, diff)
 	}
 }
 
 // A line that the station cannot make begins nothing.
 func TestNoLine(t *testing.T) {
 	for want, change := range map[string]func(*simulation){
+		"step 1, place: the station has no place lab3-07":            func(s *simulation) { s.order.Job.Steps = []Step{{Do: Place}} },
 		"step 1, flash: the station has no device for lab3-07":       func(s *simulation) { s.order.Job.Steps = []Step{{Do: Flash, Token: "1"}} },
 		"step 1, flash: nobody confirmed that /dev/sdx is erased":    func(s *simulation) { s.order.Job.Steps, s.order.How.Device = []Step{{Do: Flash}}, "/dev/sdx" },
 		"step 2, boot: the station has no power command for lab3-07": func(s *simulation) { s.order.Job.Steps = []Step{{Do: Smoke}, {Do: Boot}} },

@@ -64,8 +64,10 @@ type How struct {
 	Virtual   bool     `json:"virtual,omitempty"`   // a virtual board in the working folder
 	Artifact  string   `json:"artifact,omitempty"`  // folder that the job's artifact is pulled into
 	Boards    string   `json:"boards,omitempty"`    // folder of the user's own boards
+	Place     string   `json:"place,omitempty"`     // the place.yml of a flashing place
 	Power     []string `json:"power,omitempty"`     // program that switches the board off and on
 	Recovery  []string `json:"recovery,omitempty"`  // program that brings it into recovery mode
+	Clone     string   `json:"clone,omitempty"`     // of Slipway, which a build works in instead of the job's folder
 }
 
 // FolderState is what a job's folder says of the job.

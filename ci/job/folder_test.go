@@ -192,6 +192,7 @@ func FuzzOrder(f *testing.F) {
 	}
 	f.Add(data)
 	f.Add(bytes.Replace(data, []byte(`"smoke"`), []byte(`"flash","token":"--blind"`), 1))
+	f.Add(bytes.Replace(data, []byte(`"smoke"`), []byte(`"place","count":7`), 1))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		o, err := parseOrder(data)
 		if err != nil {
@@ -208,13 +209,33 @@ func FuzzOrder(f *testing.F) {
 		if pull, ok := Pull(o); ok {
 			lines = append(lines, pull)
 		}
-		flags := []string{"--into", "--json", "--yes", "--board-limit", "--downgrade", "--boards"}
+		flags := []string{"--into", "--json", "--yes", "--board-limit", "--downgrade", "--boards", "--count"}
 		for _, l := range lines {
 			for _, word := range l.Argv {
 				if flag, _, _ := strings.Cut(word, "="); !l.Own && strings.HasPrefix(word, "-") && !slices.Contains(flags, flag) {
 					t.Errorf("%q has the flag %s", l.Argv, word)
 				}
 			}
+		}
+	})
+}
+
+// A card that is accepted has a name without a way out of its place, and an entry that others can read.
+func FuzzCard(f *testing.F) {
+	entry := []byte(`{"verdict":"PASS","taken":true,"row":"n1","stamp":"00","began":"2026-11-30T09:00:00Z","device":{"path":"/dev/sda"}}`)
+	f.Add("2026-11-30/091502.123-mmc0.json", entry)
+	f.Add("2026-11-30/../x.json", entry)
+	f.Add("2026-11-30/a.json", []byte(`{"verdict":"","began":null}`))
+	f.Fuzz(func(t *testing.T, name string, data []byte) {
+		e, err := Card{Place: "line-1", Name: name, Entry: data}.Check()
+		if err != nil {
+			return
+		}
+		if day, file, _ := strings.Cut(name, "/"); len(day) != 10 || strings.ContainsAny(file, "/\x00\n") || e.Verdict == "" || e.Row != "" && e.Taken && e.Stamp == "" {
+			t.Errorf("%q is a card: %+v", name, e)
+		}
+		if again, err := json.Marshal(e); err != nil {
+			t.Errorf("%s: %v %s", data, err, again)
 		}
 	})
 }

@@ -47,8 +47,12 @@ func Lines(o Order) (all []Line, err error) {
 func (o Order) linesOf(s Step) ([]Line, error) {
 	start, stop := slipwayLine("virt", "start", o.Job.Board), slipwayLine("virt", "stop", o.Job.Board)
 	switch {
+	case s.Do == Build:
+		return o.buildLines(s), nil
 	case s.Do == Flash:
 		return o.flashLines(s)
+	case s.Do == Place:
+		return o.placeLine(s)
 	case s.Do == Boot && o.How.Virtual: // one that is on, perhaps by this job's last attempt, starts again
 		return []Line{stop, start}, nil
 	case s.Do == Boot && len(o.How.Power) > 0:
@@ -80,6 +84,30 @@ func (o Order) flashLines(s Step) (all []Line, err error) {
 		return nil, fmt.Errorf("nobody confirmed that %s is erased", device)
 	}
 	return append(all, slipwayLine("flash", o.Job.Board, device, "--yes="+token, "--json")), nil
+}
+
+// placeLine returns the line of a place. It prints no JSON, so that the job's log is for people.
+func (o Order) placeLine(s Step) ([]Line, error) {
+	if o.How.Place == "" {
+		return nil, fmt.Errorf("the station has no place %s", o.Job.Name)
+	}
+	line := slipwayLine("place", o.Job.Board, o.How.Place)
+	if s.Count > 0 {
+		line.Argv = append(line.Argv, fmt.Sprintf("--count=%d", s.Count))
+	}
+	return []Line{line}, nil
+}
+
+// Builds is the place of builders' artifacts.
+const Builds = "hub:builds"
+
+// buildLines builds a board, and pushes its artifact.
+func (o Order) buildLines(s Step) []Line {
+	build := slipwayLine("build", o.Job.Board, "--json")
+	if s.Targets != "" {
+		build.Argv = append(build.Argv, "--target="+s.Targets)
+	}
+	return []Line{build, slipwayLine("push", o.Job.Board, Builds, "--json")}
 }
 
 // boardLine returns the line of a step on a running board. A virtual one has another port after each
@@ -137,11 +165,12 @@ func (j Job) limit() time.Duration {
 	return time.Duration(min(j.LimitMS, longestLimit.Milliseconds())) * time.Millisecond
 }
 
-// typed returns the line as a person types it on the station.
+// typed returns the line as a person types it on the station. Of a program of station.yml it has the
+// name alone, as its arguments can be passwords.
 func (l Line) typed(work string) string {
-	words := l.Argv
-	if !l.Own {
-		words = append([]string{"slipway"}, l.Argv...)
+	words := append([]string{"slipway"}, l.Argv...)
+	if l.Own {
+		words = l.Argv[:1]
 	}
 	text := "cd " + plaintext.Quote(work) + " &&"
 	for _, word := range words {

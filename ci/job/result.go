@@ -33,6 +33,11 @@ func (c *child) note(l Line, status int, took time.Duration) {
 	if !l.printsJSON() {
 		return
 	}
+	if s.Do == Build {
+		pushed, _ := read(c.stepFile(l), maxStepBytes, parseJSON[struct{ Digest string }]) // the build has none
+		c.result.Artifact = pushed.Digest
+		return
+	}
 	r := c.readStep(l, s)
 	if r.System == "" { // it stays as the update before left it
 		r.System, r.Version, r.SentBytes = c.result.System, c.result.Version, c.result.SentBytes

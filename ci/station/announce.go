@@ -32,11 +32,13 @@ type boards struct {
 	all     map[string]local
 	last    map[string]job.Last // result of each board
 	runs    map[string]string   // version of each board
+	names   []job.DeviceName    // that admins gave
+	notes   map[string]string   // of each place
 	dirty   chan struct{}       // holds one: the hub is to be told
 }
 
 func newBoards() boards {
-	return boards{devices: map[string]device.Device{}, last: map[string]job.Last{}, runs: map[string]string{}, dirty: make(chan struct{}, 1)}
+	return boards{devices: map[string]device.Device{}, last: map[string]job.Last{}, runs: map[string]string{}, notes: map[string]string{}, dirty: make(chan struct{}, 1)}
 }
 
 // notify puts a value into a channel that holds one.
@@ -54,6 +56,9 @@ func (s *station) watchDevices(ctx context.Context) error {
 		if name, isFile := strings.CutPrefix(b.Device, device.FilePrefix); isFile {
 			files = append(files, name)
 		}
+	}
+	for _, d := range s.devices {
+		_ = s.plug(device.Change{Action: "present", Device: d}) // never fails
 	}
 	for ctx.Err() == nil {
 		if err := device.Watch(ctx, files, s.plug); err != nil {
@@ -119,8 +124,15 @@ func (s *station) compose() map[string]local {
 		all[name] = b
 	}
 	for _, kind := range s.config.Virtual {
-		all[kind] = local{job.Board{V: job.Version, Name: kind, Board: kind, Does: job.All}, job.How{Virtual: true}}
+		all[kind] = local{job.Board{V: job.Version, Name: kind, Board: kind, Does: job.OfBoards}, job.How{Virtual: true}}
 	}
+	for name, p := range s.config.Places {
+		all[name] = p.board(name, s.boards.notes[name])
+		for path, d := range s.boards.devices {
+			used[path] = used[path] || p.config.Ports[d.Port] != ""
+		}
+	}
+	s.addNamed(all, used)
 	for name, b := range all {
 		b.Does = slices.DeleteFunc(slices.Clone(b.Does), func(d job.Do) bool { return !slices.Contains(s.config.does, d) })
 		all[name] = b
@@ -129,7 +141,10 @@ func (s *station) compose() map[string]local {
 		if name := filepath.Base(path); !used[path] && d.Refused == "" && d.HasMedium() && d.Bus != "loop" && job.CheckName("", name) == nil {
 			if _, taken := all[name]; !taken {
 				note := fmt.Sprintf("it has no name here, and takes no job; name it in station.yml: %s: {board: BOARD, port: %q}", name, cmp.Or(d.Port, path))
-				all[name] = local{Board: job.Board{V: job.Version, Name: name, Board: d.Kind, Does: []job.Do{}, Shows: show(d), Serial: d.Serial, Note: note}}
+				if d.Port != "" {
+					note += fmt.Sprintf("; or: slipway station name %s %s NAME --board=BOARD", s.Identity.Name, name)
+				}
+				all[name] = local{Board: job.Board{V: job.Version, Name: name, Board: d.Kind, Does: []job.Do{}, Device: d.Port, Open: d.Port != "", Shows: show(d), Serial: d.Serial, Note: note}}
 			}
 		}
 	}
@@ -145,7 +160,7 @@ func (s *station) addHost(all map[string]local, inv *fleet.Inventory, h *fleet.H
 		err = b.reachBySSH(a)
 	}
 	if err != nil {
-		s.sayOnce("%s: the host %s is left out: %v", inv.File, h.Name, err)
+		s.sayError(context.Background(), inv.File+": the host "+h.Name+" is left out", err)
 		return
 	}
 	all[h.Name] = b
@@ -208,8 +223,8 @@ func (s *station) announceBoards(ctx context.Context) error {
 		if string(data) == told {
 			continue
 		}
-		if _, err := ask[struct{}](ctx, s, job.VerbBoards, job.Boards{Instance: s.record.instance(), Boards: now}); err != nil && ctx.Err() == nil {
-			s.sayOnce("announce the boards: %v", err)
+		if _, err := ask[struct{}](ctx, s, job.VerbBoards, job.Boards{Instance: s.record.instance(), Boards: now}); err != nil {
+			s.sayError(ctx, "announce the boards", err)
 			notify(s.boards.dirty)
 		} else {
 			told = string(data)
@@ -235,11 +250,11 @@ func (s *station) announced() (all []job.Board) {
 	return all
 }
 
-// noteResult notes a board's result.
+// noteResult notes a board's result, unless a later one is known.
 func (s *station) noteResult(j job.Job, r job.Result, at time.Time) {
 	s.boards.mu.Lock()
 	defer s.boards.mu.Unlock()
-	if s.boards.last[j.Name].Job > j.ID {
+	if s.boards.last[j.Name].At.After(at) { // the IDs of a rollout's jobs say no time
 		return
 	}
 	s.boards.last[j.Name] = job.Last{Job: j.ID, Kind: r.Kind, At: at.UTC()}

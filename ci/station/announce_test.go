@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/fleet"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
 	"slipway/flash/device"
@@ -137,7 +138,7 @@ func TestSweep(t *testing.T) {
 	long := time.Now().Add(-keepFor - time.Minute)
 	files := map[string]int{
 		"jobs/0000000000000001/ended": 0, "jobs/0000000000000002/ended": 0, "jobs/0000000000000003/order.json": 2,
-		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 10, "artifacts/2/a": 300 << 10, "artifacts/3/a": 300 << 10,
+		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 10, "artifacts/2/a": 300 << 10, "projects/2/a": 10, "artifacts/3/a": 300 << 10,
 	}
 	for name, size := range files {
 		name = filepath.Join(s.State, name)
@@ -170,8 +171,98 @@ func TestSweep(t *testing.T) {
 	if err := s.sweepArtifacts(); err != nil {
 		t.Fatal(err)
 	}
-	left, _ := filepath.Glob(filepath.Join(s.State, "artifacts/*"))
+	left, _ := filepath.Glob(filepath.Join(s.State, "[ap]r*/*"))
 	if want := s.artifactOf(used); len(left) != 1 || left[0] != want {
 		t.Errorf("artifacts left = %v; want that of a job alone", left)
+	}
+}
+
+// An admin names a device that station.yml does not name. The station keeps the name over a restart,
+// takes jobs for it, and refuses a name that station.yml has.
+func TestNameDevice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, longLease/5) // which is renewed each 2 seconds
+	b := w.newBench("bench-1", 1, 1)
+	b.devices = []device.Device{{Path: "/dev/sdy", Kind: device.Block, Bus: "usb", Model: "Stick", Serial: "77", Port: "usb:9-9", SizeBytes: 4e9}}
+	first := b.start()
+	find := func(name string) (found job.HubBoard) {
+		list, _ := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
+		for _, b := range list.Boards {
+			if b.Name == name {
+				found = b
+			}
+		}
+		return found
+	}
+	name := func(device, name string) error {
+		_, err := access.Ask[struct{}](t.Context(), w.admin, job.VerbNameDevice, job.NameDevice{Station: "bench-1", Device: device, Name: name, Board: "pi"})
+		return err
+	}
+	w.until("the device is announced", func() bool { return find("sdy").Open })
+	for _, tt := range [][3]string{{"sdy", "b1", "has a board b1 already"}, {"b1", "x", "announces no device b1"}, {"none", "x", "announces no device none"}, {"sdy", "a/b", "does not have the form"}} {
+		if err := name(tt[0], tt[1]); err == nil || !strings.Contains(err.Error(), tt[2]) {
+			t.Errorf("name %s %s = %v; want %q", tt[0], tt[1], err, tt[2])
+		}
+	}
+	if err := name("sdy", "card-1"); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the device has its name", func() bool { return slices.Contains(find("card-1").Does, job.Flash) && find("sdy").Name == "" })
+	if card := find("card-1"); card.Token != "77" || card.Board.Board != "pi" || card.Device != "usb:9-9" || !card.Open {
+		t.Errorf("card-1 = %+v", card.Board)
+	}
+	if err := name("card-1", "card-2"); err != nil { // a typing error
+		t.Fatal(err)
+	}
+	w.until("it has another name", func() bool { return find("card-2").Open && find("card-1").Name == "" })
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.stop() // a hub that lost its disk hears of the name, too
+	if err := os.RemoveAll(filepath.Join(w.dir, "hub", "engine")); err != nil {
+		t.Fatal(err)
+	}
+	w.startHub()
+	b.start()
+	w.until("it has its name again", func() bool { return slices.Contains(find("card-2").Does, job.Flash) })
+	j := job.Job{Station: "bench-1", Name: "card-2", Board: "pi", Steps: []job.Step{{Do: job.Flash, Token: "77"}}, LimitMS: 60_000, StartWithinMS: 60_000}
+	added, err := access.Submit(t.Context(), w.admin, j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, err := access.Wait(t.Context(), w.admin, added.Job.ID)
+	if err != nil || ended.Claim == nil {
+		t.Errorf("the job ended as %+v, %v; want that the station took it", ended, err)
+	}
+}
+
+// What station.yml says does not yield to a name from the hub.
+func TestNamesYield(t *testing.T) {
+	s := stationOf(t, `boards: {card: {board: pi, port: "usb:2-1"}}`)
+	s.State = t.TempDir()
+	for path, port := range map[string]string{"/dev/sdx": "usb:2-1", "/dev/sdy": "usb:9-9", "/dev/sdz": "usb:9-8"} {
+		_ = s.plug(device.Change{Action: "present", Device: device.Device{Path: path, Kind: device.Block, Bus: "usb", Port: port, SizeBytes: 4e9}})
+	}
+	names := []job.DeviceName{{Port: "usb:2-1", Name: "mine", Board: "pi"}, {Port: "usb:9-9", Name: "card", Board: "orin"}, {Port: "usb:9-8", Name: "free", Board: "orin"}}
+	s.takeNames(append(names, job.DeviceName{Port: "/dev/sda", Name: "system", Board: "pi"}))
+	if len(s.deviceNames()) > 0 || localfile.Exists(filepath.Join(s.State, recordName)) {
+		t.Errorf("a path was taken for a port: %v", s.deviceNames())
+	}
+	s.takeNames(names)
+	if all := s.list(); all["card"].Board.Board != "pi" || all["card"].Device != "usb:2-1" || all["mine"].Name != "" || all["sdy"].Name == "" || all["free"].Board.Board != "orin" {
+		t.Errorf("boards = %+v", all)
+	}
+}
+
+// The last result is that of the last end: the IDs of a rollout's jobs are in no order.
+func TestLastResult(t *testing.T) {
+	s := stationOf(t, `boards: {card: {board: pi, port: "usb:2-1"}}`)
+	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	for i, id := range []string{"8", "2", "5"} {
+		hours := []int{1, 3, 2}[i]
+		s.noteResult(job.Job{ID: id, Name: "card"}, job.Result{Result: fleet.Result{Kind: fleet.Passed}}, at.Add(time.Duration(hours)*time.Hour))
+	}
+	if got := s.boards.last["card"].Job; got != "2" {
+		t.Errorf("the last result is that of the job %s; want 2", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/job"
 	"slipway/flash/device"
+	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -21,16 +22,19 @@ import (
 
 // Config is the content of station.yml.
 type Config struct {
-	Name      string           `yaml:"name"`      // "": as the station joined
-	Parallel  int              `yaml:"parallel"`  // jobs at once
-	Inventory string           `yaml:"inventory"` // of boards that are reached by SSH; "": none
-	Boards    map[string]Named `yaml:"boards"`
-	Virtual   []string         `yaml:"virtual"` // kinds of virtual boards that this machine runs
-	Does      []string         `yaml:"does"`    // steps; empty: all
-	Keep      string           `yaml:"keep"`    // how much of pulled artifacts, such as 50GiB
+	Name      string                `yaml:"name"`      // "": as the station joined
+	Parallel  int                   `yaml:"parallel"`  // jobs at once
+	Inventory string                `yaml:"inventory"` // of boards that are reached by SSH; "": none
+	Boards    map[string]Named      `yaml:"boards"`
+	Virtual   []string              `yaml:"virtual"` // kinds of virtual boards that this machine runs
+	Places    map[string]NamedPlace `yaml:"places"`
+	Does      []string              `yaml:"does"`  // steps; empty: all but build
+	Clone     string                `yaml:"clone"` // of Slipway, where builds are done; "": a folder of the state, for boards that need none
+	Keep      string                `yaml:"keep"`  // how much of pulled artifacts, such as 50GiB
 
 	path      string
 	places    map[string]string // FILE:LINE:COLUMN of each key
+	users     map[string]string // names by the ports and devices that they have
 	does      []job.Do
 	keepBytes int64
 	inventory *fleet.Inventory
@@ -66,11 +70,11 @@ func LoadConfig(path string) (*Config, error) {
 }
 
 func parseConfig(path string, data []byte) (*Config, error) {
-	c := &Config{Parallel: defaultParallel, Keep: defaultKeep, path: path, places: map[string]string{}}
+	c := &Config{Parallel: defaultParallel, Keep: defaultKeep, path: path, places: map[string]string{}, users: map[string]string{}}
 	if err := yaml.Load(path, data, c, c.places); err != nil {
 		return nil, err
 	}
-	for _, check := range []func() error{c.checkValues, c.checkBoards, c.checkVirtual, c.readInventory} {
+	for _, check := range []func() error{c.checkValues, c.checkBoards, c.checkVirtual, c.checkPlaces, c.readInventory} {
 		if err := check(); err != nil {
 			return nil, err
 		}
@@ -93,13 +97,18 @@ func (c *Config) checkValues() error {
 		return c.errorAt("parallel", "%d is no number of jobs at once: want 1 to %d", c.Parallel, fleet.MaxParallel)
 	}
 	for _, do := range c.Does {
-		if !slices.Contains(job.All, job.Do(do)) {
-			return c.errorAt("does", "the step %q is unknown%s; have %v", do, plaintext.DidYouMean(do, texts(job.All)), job.All)
+		if known := append(slices.Clone(job.All), job.Build); !slices.Contains(known, job.Do(do)) {
+			return c.errorAt("does", "the step %q is unknown%s; have %v", do, plaintext.DidYouMean(do, texts(known)), known)
 		}
 		c.does = append(c.does, job.Do(do))
 	}
 	if len(c.does) == 0 {
 		c.does = job.All
+	}
+	if c.Clone != "" {
+		if c.Clone = c.beside(c.Clone); !images.InClone(c.Clone) {
+			return c.errorAt("clone", "%s is in no clone of Slipway", c.Clone)
+		}
 	}
 	var err error
 	if c.keepBytes, err = parseSize(c.Keep); err != nil {
@@ -128,7 +137,6 @@ func parseSize(text string) (int64, error) {
 
 // checkBoards returns an error for a board that is not described well, or shares its device.
 func (c *Config) checkBoards() error {
-	users := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(c.Boards)) {
 		b, key := c.Boards[name], "boards."+name
 		at := cmp.Or(b.Port, b.Device)
@@ -142,13 +150,13 @@ func (c *Config) checkBoards() error {
 			return c.errorAt(key, "%s has neither port, device nor host\nnext: slipway devices  # it prints the ports", name)
 		case strings.HasPrefix(at, "/dev/") && !isRShim(at) || strings.HasPrefix(at, "-"):
 			return c.errorAt(key, "%q may be another device tomorrow: name its port\nnext: slipway devices  # it prints the ports", at)
-		case users[at] != "":
-			return c.errorAt(key, "%s and %s are both at %s", users[at], name, at)
+		case c.users[at] != "":
+			return c.errorAt(key, "%s and %s are both at %s", c.users[at], name, at)
 		case strings.HasPrefix(b.Host, "-") || strings.ContainsAny(b.Host, " \t\n"):
 			return c.errorAt(key+".host", "%q is no USER@ADDRESS", b.Host)
 		}
 		if at != "" {
-			users[at] = name
+			c.users[at] = name
 		}
 		for _, program := range [][]string{b.Power, b.Recovery} {
 			if len(program) > 0 {
@@ -176,24 +184,39 @@ func (c *Config) checkVirtual() error {
 	return nil
 }
 
-// readInventory reads the inventory, whose name is relative to station.yml.
+// beside returns a path that station.yml names, relative to itself, as an absolute one.
+func (c *Config) beside(name string) string {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(c.path), name)
+	}
+	if abs, err := filepath.Abs(name); err == nil {
+		return abs
+	}
+	return name
+}
+
+// readInventory reads the inventory.
 func (c *Config) readInventory() (err error) {
 	if c.Inventory == "" {
 		return nil
 	}
-	name := c.Inventory
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(filepath.Dir(c.path), name)
-	}
-	if c.inventory, err = fleet.Load(name); err != nil {
+	if c.inventory, err = fleet.Load(c.inFolder(c.Inventory)); err != nil {
 		return c.errorAt("inventory", "%w", err)
 	}
 	for _, h := range c.inventory.Hosts {
-		if slices.Contains(c.Virtual, h.Name) {
-			return c.errorAt("virtual", "%s is a host of the inventory, too", h.Name)
+		if _, place := c.Places[h.Name]; place || slices.Contains(c.Virtual, h.Name) {
+			return c.errorAt(plaintext.Either(place, "places", "virtual"), "%s is a host of the inventory, too", h.Name)
 		}
 	}
 	return nil
+}
+
+// inFolder returns the path of a file that station.yml names.
+func (c *Config) inFolder(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(c.path), name)
 }
 
 // inventoryOf returns an inventory of one host. JSON is YAML, and quotes all that a host may be called.

@@ -17,6 +17,17 @@ func TestConfig(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "hosts.yml"), []byte("all: {hosts: {node-1: {slipway_board: orin}}}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	clone := t.TempDir()
+	if err := os.WriteFile(filepath.Join(clone, "go.mod"), []byte("module slipway\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{
+		"good.yml": "ports: {usb:1-1: left}", "other.yml": "ports: {usb:1-2: left}", "relative.yml": "image: disk.img\nports: {usb:1-1: left}",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, tt := range map[string]struct{ text, err string }{
 		"all": {`
 name: bench-3
@@ -31,6 +42,8 @@ does: [flash, smoke]
 keep: 20GiB
 `, ""},
 		"nothing":           {"{}", ""},
+		"a builder":         {"does: [build]\nclone: " + clone, ""},
+		"no clone":          {"clone: .", "station.yml:1:1: " + dir + " is in no clone of Slipway"},
 		"unknown key":       {"paralel: 3", `station.yml:1:1: unknown key "paralel": did you mean parallel?`},
 		"key of a board":    {"boards:\n  b: {bord: x}", `station.yml:2:7: unknown key "bord": did you mean board?`},
 		"no number":         {"parallel: many", `station.yml:1:11: want a number, not "many"`},
@@ -51,6 +64,12 @@ keep: 20GiB
 		"virtual twice":     {"virtual: [virt, virt]", "virt is the name of another board here"},
 		"virtual and board": {"virtual: [b]\nboards: {b: {board: x, port: usb:1-1}}", "b is the name of another board here"},
 		"virtual and host":  {"virtual: [node-1]\ninventory: hosts.yml", "node-1 is a host of the inventory, too"},
+		"place":             {"places: {line-1: {board: pi, place: good.yml}}", ""},
+		"no place.yml":      {"places:\n  line-1: {board: pi, place: none.yml}", "station.yml:2:3: open "},
+		"place at a board":  {"boards: {b: {board: x, port: usb:1-1}}\nplaces: {line-1: {board: pi, place: good.yml}}", "b and line-1 are both at usb:1-1"},
+		"place as a board":  {"boards: {b: {board: x, port: usb:1-9}}\nplaces: {b: {board: pi, place: good.yml}}", "b is the name of a board here"},
+		"one record":        {"places: {l1: {board: pi, place: good.yml}, l2: {board: pi, place: other.yml}}", "l1 and l2 have one record"},
+		"relative image":    {"places: {l1: {board: pi, place: relative.yml}}", `the image "disk.img" is neither an address nor an absolute path`},
 		"no inventory":      {"inventory: none.yml", "station.yml:1:1: "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +126,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte("boards: {a: {board: x, device: \"file:/x\"}, b: {board: x, device: rshim0}}"))
 	f.Add([]byte("does: []\nkeep: 99999999999GiB\nboards: {b: }"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if strings.Contains(string(data), "inventory") {
+		if strings.Contains(string(data), "inventory") || strings.Contains(string(data), "places") {
 			t.Skip("it names a file of this machine")
 		}
 		c, err := parseConfig("station.yml", data)

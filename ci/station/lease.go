@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -110,6 +111,7 @@ func (s *station) renew(ctx context.Context) error {
 		return err
 	}
 	isNew, changed := s.lease.set(given, sent)
+	s.takeNames(given.Names)
 	if isNew {
 		s.say("%s has the lease of %s", s.record.instance(), s.Identity.Name)
 		s.forgetRevisions()
@@ -127,6 +129,6 @@ func (s *station) form() job.Station {
 	free, _ := localfile.FreeBytes(s.State) // 0 says that it is not known
 	return job.Station{
 		V: job.Version, Name: s.Identity.Name, Instance: s.record.instance(), Epoch: s.record.Epoch, Machine: machine,
-		Program: images.ThisProgram().Version, Arch: runtime.GOARCH, Parallel: s.Parallel, FreeBytes: free,
+		Program: images.ThisProgram().Version, Arch: runtime.GOARCH, Parallel: s.Parallel, Builds: slices.Contains(s.config.does, job.Build), FreeBytes: free, Names: s.deviceNames(),
 	}
 }

@@ -56,22 +56,22 @@ func (s *station) recall(ctx context.Context, f job.Folder, j job.Job) {
 
 // poll asks the hub for the jobs of this station, and waits there for changes, until ctx ends.
 func (s *station) poll(ctx context.Context) error {
-	for since := uint64(0); ctx.Err() == nil; {
+	for known := (job.Wait{}); ctx.Err() == nil; {
 		round, cancel := context.WithCancel(ctx)
 		if s.setPoll(cancel) {
-			since = 0
+			known = job.Wait{}
 		}
-		all, err := ask[job.Changes](round, s, job.VerbMine, job.Wait{Since: since})
+		all, err := ask[job.Changes](round, s, job.VerbMine, known)
 		again := round.Err() != nil
 		cancel()
 		switch {
 		case err == nil:
 			s.take(ctx, all)
-			since = all.Until
+			known = job.Wait{Since: all.Until, Known: true}
 		case isRefused(err):
 			return err
 		case !again:
-			since = 0
+			known = job.Wait{}
 			_ = run.Sleep(ctx, s.tick)
 		}
 	}
@@ -132,13 +132,20 @@ func (s *station) take(ctx context.Context, all job.Changes) {
 
 // mayBegin reports whether a queued job is to be claimed. The caller has the mutex.
 func (s *station) mayBegin(j job.Job) bool {
-	if len(s.works) >= s.Parallel || !s.lease.takes() {
-		return false
-	}
+	boards := 0 // at work; a place runs for days, and takes no turn of theirs
 	for _, w := range s.works {
+		if _, place := s.config.Places[w.name]; !place {
+			boards++
+		}
 		if w.name == j.Name {
 			return false
 		}
+	}
+	if _, place := s.config.Places[j.Name]; boards >= s.Parallel && !place || !s.lease.takes() {
+		return false
+	}
+	if j.Name == job.Builder { // the hub lists those of this machine's architecture
+		return slices.Contains(s.config.does, job.Build)
 	}
 	b, known := s.board(j.Name)
 	return known && b.Board.Board == j.Board && !slices.ContainsFunc(j.Steps, func(step job.Step) bool { return !slices.Contains(b.Does, step.Do) })
@@ -221,15 +228,23 @@ func (s *station) artifactOf(j job.Job) string {
 	return filepath.Join(s.State, "artifacts", digest)
 }
 
-// sweepArtifacts removes the artifacts that were used longest ago, down to what is to be kept.
+// projectOf returns the folder of a project's files, which all boards share.
+func (s *station) projectOf(j job.Job) string {
+	return filepath.Join(s.State, "projects", strings.TrimPrefix(j.Project, "sha256:"))
+}
+
+// sweepArtifacts removes the artifacts and projects that were used longest ago, down to what is to be kept.
 func (s *station) sweepArtifacts() error {
 	s.mu.Lock()
 	defer s.mu.Unlock() // no job begins meanwhile
 	used := map[string]bool{}
 	for _, w := range s.works {
-		used[s.artifactOf(w.change().Job)] = true
+		j := w.change().Job
+		used[s.artifactOf(j)], used[s.projectOf(j)] = true, true
 	}
 	dirs, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(s.State), "artifacts", "*"))
+	projects, _ := filepath.Glob(filepath.Join(localfile.QuoteGlob(s.State), "projects", "*")) // the pattern is well-formed
+	dirs = append(dirs, projects...)
 	ages, left := map[string]time.Time{}, s.config.keepBytes
 	for _, dir := range dirs {
 		if info, statErr := os.Stat(dir); statErr == nil {
@@ -238,23 +253,11 @@ func (s *station) sweepArtifacts() error {
 	}
 	slices.SortFunc(dirs, func(a, b string) int { return ages[b].Compare(ages[a]) })
 	for _, dir := range dirs {
-		if left -= sizeOf(dir); left < 0 && !used[dir] {
-			s.say("removes %s, the artifact that was used longest ago: more than %s are kept", dir, plaintext.SizeText(s.config.keepBytes))
+		size, _ := localfile.FolderBytes(dir) // as far as it can be read
+		if left -= size; left < 0 && !used[dir] {
+			s.say("removes %s, which was used longest ago: more than %s are kept", dir, plaintext.SizeText(s.config.keepBytes))
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}
 	return err
-}
-
-// sizeOf returns the size of a folder's files, as far as they can be read.
-func sizeOf(dir string) (size int64) {
-	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() {
-			if info, err := e.Info(); err == nil {
-				size += info.Size()
-			}
-		}
-		return nil
-	})
-	return size
 }

@@ -24,7 +24,10 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
+	"slipway/ci/hub/bookstest"
 	"slipway/ci/job"
+	"slipway/flash/device"
+	"slipway/images"
 	"slipway/images/statetest"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -46,6 +49,8 @@ func TestMain(m *testing.M) {
 		if program, err = os.Executable(); err == nil {
 			err = job.Exec(context.Background(), job.Folder(os.Args[3]), program)
 		}
+	case "place":
+		err = placeMain()
 	default:
 		os.Exit(boardMain())
 	}
@@ -90,17 +95,11 @@ func stationMain() error {
 // testTick is how often tests read a child's files.
 const testTick = 20 * time.Millisecond
 
-// Event is a line of a board's file.
-type Event struct {
-	At      time.Time
-	Job     string
-	Attempt int
-	What    string // begin, write, sigint, end
-	Kind    fleet.Kind
-}
+var simulatedDigest = "sha256:" + strings.Repeat("5", 64)
 
 // boardMain is "slipway fleet smoke BOARD one.yml --json" of a simulated board. Its host is a folder:
-// with the board's file, and with wishes for what the board does.
+// with the board's file, and with wishes for what the board does. "slipway build" is a board whose host
+// is the working folder.
 func boardMain() int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT)
@@ -109,7 +108,15 @@ func boardMain() int {
 			Hosts map[string]map[string]string `json:"hosts"`
 		} `json:"all"`
 	}
+	if os.Args[1] == "push" {
+		fmt.Printf("{\"digest\": %q}\n", simulatedDigest)
+		return 0
+	}
+	wd, _ := os.Getwd()
 	data, err := os.ReadFile("one.yml")
+	if os.Args[1] == "build" {
+		data, err = fmt.Appendf(nil, `{"all": {"hosts": {%q: {"ansible_host": %q}}}}`, filepath.Base(wd), wd), nil
+	}
 	if err == nil {
 		err = json.Unmarshal(data, &inventory)
 	}
@@ -117,7 +124,6 @@ func boardMain() int {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		return 2
 	}
-	wd, _ := os.Getwd()
 	dir := inventory.All.Hosts[filepath.Base(wd)]["ansible_host"]
 	events := strings.TrimPrefix(os.Getenv("SLIPWAY_PROGRESS"), "json:")
 	order, err := job.Folder(filepath.Dir(events)).Order()
@@ -141,19 +147,28 @@ func (b simulated) wished(what string) bool {
 }
 
 func (b simulated) note(what string, kind fleet.Kind) {
-	line, _ := json.Marshal(Event{time.Now(), b.order.Job.ID, b.order.Job.Claim.Attempt, what, kind})
-	f, err := os.OpenFile(filepath.Join(b.dir, "file"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err == nil {
-		_, err = f.Write(append(line, '\n'))
-		f.Close()
-	}
-	if err != nil {
+	if err := bookstest.Note(filepath.Join(b.dir, "file"), b.order, what, kind); err != nil {
 		panic(err)
+	}
+}
+
+// noteProject notes what the child sees of the user's own boards, and whether it distrusts them.
+func (b simulated) noteProject() {
+	for _, arg := range os.Args {
+		if boards, given := strings.CutPrefix(arg, "--boards="); given {
+			board, _ := os.ReadFile(filepath.Join(boards, b.order.Job.Board, "board.yml"))
+			suite, _ := os.ReadFile(filepath.Join(boards, "../suites/lab.yml"))
+			text := string(board) + string(suite) + os.Getenv(images.SentVariable)
+			if err := os.WriteFile(filepath.Join(b.dir, "saw"), []byte(text), 0o600); err != nil {
+				panic(err)
+			}
+		}
 	}
 }
 
 func (b simulated) run(signals <-chan os.Signal) int {
 	b.note("begin", "")
+	b.noteProject()
 	for i := range 300 {
 		fmt.Fprintf(os.Stderr, "line %d of %s, with 漢字 and more text, so that a log has more than one piece: %s\n", i, b.order.Job.ID, strings.Repeat("=", 100))
 	}
@@ -253,7 +268,7 @@ func (w *world) startHub() (token string) {
 		ended <- hub.Run(ctx, hub.Options{
 			Dir: filepath.Join(w.dir, "hub"), Names: []string{"127.0.0.1"}, Listen: "127.0.0.1:0", Page: "127.0.0.1:0", Lease: w.lease, Log: io.Discard, Admin: "alice",
 			Handler: func(_ context.Context, h *hub.Hub, _ []string, _ []byte) (http.Handler, error) {
-				w.link.to(h.Addresses[0])
+				w.link.to(h.Place.Address)
 				return http.NotFoundHandler(), nil
 			},
 			Ready: func(address, t string) { w.page = address; ready <- t },
@@ -362,6 +377,7 @@ type bench struct {
 	boards string // folder of the boards' folders
 	names  []string
 
+	devices  []device.Device
 	overtime time.Duration
 	limitMS  int64 // of jobs
 }
@@ -459,7 +475,7 @@ func (b *bench) start() process {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, log := make(chan error, 1), &safeText{}
 	go func() {
-		ended <- Run(ctx, Options{Identity: b.id, State: b.state, Config: b.config, Program: program, Log: log, tick: testTick, overtime: b.overtime})
+		ended <- Run(ctx, Options{Identity: b.id, State: b.state, Config: b.config, Program: program, Log: log, tick: testTick, overtime: b.overtime, devices: b.devices})
 	}()
 	done := make(chan error, 1)
 	go func() { err := <-ended; done <- err; close(done) }()
@@ -521,13 +537,15 @@ func (w *world) until(what string, is func() bool) {
 }
 
 // add adds a job for a board, once the hub knows that.
-func (b *bench) add(board string) job.Job {
+func (b *bench) add(board string) job.Job { return b.addWith(board, "") }
+
+func (b *bench) addWith(board, project string) job.Job {
 	b.w.t.Helper()
 	var c job.Change
 	b.w.until("the job is added", func() (ok bool) {
 		var err error
 		c, err = access.Ask[job.Change](b.w.t.Context(), b.w.admin, job.VerbJobAdd, job.Job{
-			V: job.Version, Station: b.id.Name, Name: board, Board: "orin", Steps: []job.Step{{Do: job.Smoke}}, LimitMS: b.limitMS, StartWithinMS: 60_000,
+			V: job.Version, Station: b.id.Name, Name: board, Board: "orin", Project: project, Steps: []job.Step{{Do: job.Smoke}}, LimitMS: b.limitMS, StartWithinMS: 60_000,
 		})
 		return err == nil
 	})
@@ -557,23 +575,7 @@ func (w *world) ended(id string) (j job.Job) {
 }
 
 // events returns a board's file.
-func (b *bench) events(board string) (all []Event) {
-	b.w.t.Helper()
-	data, err := os.ReadFile(filepath.Join(b.boards, board, "file"))
-	if err != nil && !os.IsNotExist(err) {
-		b.w.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(data)) {
-		var e Event
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			b.w.t.Fatal(err)
-		}
-		all = append(all, e)
-	}
-	return all
-}
-
-func count(all []Event, id, what string) (n int) {
+func count(all []bookstest.Event, id, what string) (n int) {
 	for _, e := range all {
 		if e.Job == id && e.What == what {
 			n++

@@ -42,7 +42,6 @@ func (w *work) endLog(ctx context.Context) {
 // one, only ask where the hub's copy ends if it has more or less than was known here.
 func (w *work) spool(ctx context.Context) {
 	defer close(w.logged)
-	said := ""
 	for at := uint64(0); ctx.Err() == nil; {
 		final := w.final.Load()
 		piece, err := readPiece(w.folder.Log(), w.id, at, final)
@@ -58,7 +57,7 @@ func (w *work) spool(ctx context.Context) {
 				at = answer.N
 			}
 		}
-		said = w.sayNew(ctx, said, err)
+		w.s.sayError(ctx, "job "+w.id, err)
 		if err != nil || !final {
 			pause(ctx, w.whole, w.s.tick)
 		}
@@ -134,30 +133,39 @@ type tail struct {
 }
 
 type event struct {
-	line  []byte
-	ended bool
+	line        []byte
+	ended, sent bool
 }
 
 func newTail(name string) tail {
 	return tail{name: name, newest: map[string]event{}, sent: map[string]time.Time{}}
 }
 
-// progressEvery limits the events of a step, and maxEventsBytes what is read at once.
-const progressEvery, maxEventsBytes = 500 * time.Millisecond, 1 << 20
+// progressEvery limits the events of a step, progressAgain is after which time an event that holds is
+// sent again, and maxEventsBytes is what is read at once.
+const progressEvery, progressAgain, maxEventsBytes = 500 * time.Millisecond, 10 * time.Second, 1 << 20
 
 // publish sends the newest event of each step, at most two a second and the end of the step. Nobody
-// keeps them: the next one is half a second away.
+// keeps them. A hub that has restarted hears again of a step that waits, as a port of a place does.
 func (t *tail) publish(w *work) {
 	t.read()
 	c := w.s.client.Load()
 	for _, step := range slices.Sorted(maps.Keys(t.newest)) {
 		e := t.newest[step]
-		if c == nil || !c.IsConnected() || !e.ended && time.Since(t.sent[step]) < progressEvery {
+		again := progressEvery
+		if e.sent {
+			again = progressAgain
+		}
+		if c == nil || !c.IsConnected() || !e.ended && time.Since(t.sent[step]) < again {
 			continue
 		}
 		_ = c.Publish("prog."+bus.Key(w.s.Identity.Name, w.name, w.id), e.line) // or nobody sees it
 		t.sent[step] = time.Now()
-		delete(t.newest, step)
+		if e.sent = true; e.ended {
+			delete(t.newest, step)
+			continue
+		}
+		t.newest[step] = e
 	}
 }
 
@@ -178,7 +186,7 @@ func (t *tail) read() {
 	for line := range bytes.Lines(data[:end]) {
 		var e progress.Event
 		if json.Unmarshal(line, &e) == nil && e.Step != "" {
-			t.newest[e.Step] = event{bytes.TrimSpace(line), e.State != progress.Running}
+			t.newest[e.Step] = event{line: bytes.TrimSpace(line), ended: e.State != progress.Running}
 		}
 	}
 }

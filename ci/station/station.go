@@ -26,6 +26,7 @@ import (
 
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
+	"slipway/flash/device"
 	"slipway/images"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
@@ -44,8 +45,9 @@ type Options struct {
 
 	// Tests set these.
 	reached  func(point string)
-	tick     time.Duration // how often a child's files are read; 0 is half a second
-	overtime time.Duration // in which a child ends after its limit; 0 is 3 minutes
+	devices  []device.Device // beside those of the machine
+	tick     time.Duration   // how often a child's files are read; 0 is half a second
+	overtime time.Duration   // in which a child ends after its limit; 0 is 3 minutes
 }
 
 // station is one run of the program.
@@ -77,7 +79,11 @@ type record struct {
 	Place string `json:"place"`
 	Lock  string `json:"lock"`  // inode and birth of the lock's file, which no copy shares
 	Epoch int64  `json:"epoch"` // counts the runs
+
+	Names []job.DeviceName `json:"names,omitempty"` // of the last run
 }
+
+const recordName = "run.json"
 
 // instance names this run. Runs of one place follow each other, as each holds the lock.
 func (r record) instance() string { return fmt.Sprintf("%s-%d", r.Place, r.Epoch) }
@@ -112,13 +118,14 @@ func Run(ctx context.Context, o Options) error {
 	if s.record, err = nextRecord(o.State, lock); err != nil {
 		return localfile.Unwritable(o.State, err)
 	}
+	s.boards.names = s.record.Names
 	return s.serve(ctx)
 }
 
 // nextRecord counts a run, before the hub hears of it.
 func nextRecord(dir string, lock *os.File) (r record, err error) {
-	name := filepath.Join(dir, "run.json")
-	data, err := localfile.Read(name, 1<<10)
+	name := filepath.Join(dir, recordName)
+	data, err := localfile.Read(name, 1<<20)
 	if err == nil {
 		err = plaintext.JSONError(json.Unmarshal(data, &r))
 	}
@@ -151,6 +158,9 @@ func (s *station) serve(ctx context.Context) error {
 			group.Go(func() error { return s.keepLease(ctx) })
 			group.Go(func() error { return s.announceBoards(ctx) })
 			group.Go(func() error { return s.poll(ctx) })
+			for name := range s.config.Places {
+				group.Go(func() error { return s.keepPlace(ctx, name) })
+			}
 			return nil
 		})
 		err = group.Wait()
@@ -168,9 +178,12 @@ func (s *station) say(format string, args ...any) {
 	}
 }
 
-// sayOnce is say for what is found again and again.
-func (s *station) sayOnce(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+// sayError says an error once, unless ctx ended and so made it.
+func (s *station) sayError(ctx context.Context, what string, err error) {
+	text := fmt.Sprintf("%s: %v", what, err)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
 	if _, said := s.said.LoadOrStore(text, true); !said {
 		s.say("%s", text)
 	}
@@ -243,7 +256,7 @@ const askLimit, waitLimit = 10 * time.Second, 30 * time.Second
 func ask[Out any](ctx context.Context, s *station, verb string, in any) (out Out, err error) {
 	c, limit := s.client.Load(), askLimit
 	switch verb {
-	case job.VerbLog, job.VerbReport:
+	case job.VerbLog, job.VerbReport, job.VerbCard:
 		c = s.logs.Load()
 	case job.VerbMine:
 		limit = waitLimit

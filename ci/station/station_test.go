@@ -13,6 +13,7 @@ import (
 
 	"slipway/ci/fleet"
 	"slipway/ci/hub/access"
+	"slipway/ci/hub/bookstest"
 	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
@@ -214,7 +215,7 @@ func TestHubLost(t *testing.T) {
 	if r := w.ended(runs.ID).Result; r.Kind != fleet.Passed || r.Attempts != 1 {
 		t.Errorf("result = %+v; want %s in attempt 1", r, fleet.Passed)
 	}
-	if restored, _ := accepted(w.audit(), job.VerbRestore); len(restored) != 1 || restored[0].Job.ID != runs.ID {
+	if restored := bookstest.Accepted(w.audit(), job.VerbRestore); len(restored) != 1 || restored[0].Job.ID != runs.ID {
 		t.Errorf("the audit has restored jobs %+v; want %s alone", restored, runs.ID)
 	}
 	b.checkLog(runs.ID)
@@ -417,7 +418,7 @@ func TestStateLost(t *testing.T) {
 	}
 	w.ended(next.ID)
 	all := b.events("b1")
-	if i := slices.IndexFunc(all, func(e Event) bool { return e.Job == next.ID }); count(all[:i], j.ID, "end") != 1 {
+	if i := slices.IndexFunc(all, func(e bookstest.Event) bool { return e.Job == next.ID }); count(all[:i], j.ID, "end") != 1 {
 		t.Errorf("the next job was begun before the child had ended: %+v", all)
 	}
 }
@@ -499,6 +500,48 @@ func TestStopBeforeBegin(t *testing.T) {
 	w.keepBooks(b)
 }
 
+// A job whose process was killed is not begun again if somebody stopped it meanwhile.
+func TestStopAfterChildKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, longLease)
+	b := w.newBench("bench-1", 1, 1)
+	b.wish("b1", "hold", true)
+	s := b.startProcess("", 0)
+	j := b.add("b1")
+	b.begun("b1", j.ID, 1)
+	_ = s.cmd.Process.Kill()
+	s.wait()
+	b.killChild(j.ID)
+	w.stopJob(j.ID, job.Gently)
+	b.start()
+	if r := w.ended(j.ID).Result; r.Kind != fleet.Unsure || !strings.Contains(r.Saw, "alice had stopped it") || count(b.events("b1"), j.ID, "begin") != 1 {
+		t.Errorf("result = %+v, events %v; want %s, and one begin", r, b.events("b1"), fleet.Unsure)
+	}
+	w.keepBooks(b)
+}
+
+// A second attempt is stopped as the first one would be.
+func TestStopOfSecondAttempt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, longLease)
+	b := w.newBench("bench-1", 1, 1)
+	b.wish("b1", "hold", true)
+	b.wish("b1", "stubborn", true)
+	b.start()
+	j := b.add("b1")
+	b.begun("b1", j.ID, 1)
+	if err := os.WriteFile(filepath.Join(b.state, "jobs", j.ID, stopsName), []byte("1"), 0o600); err != nil { // as of a signal to the first attempt
+		t.Fatal(err)
+	}
+	b.killChildOnly(j.ID)
+	b.begun("b1", j.ID, 2)
+	w.stopJob(j.ID, job.Now)
+	if r := w.ended(j.ID).Result; r.Kind != fleet.Stopped || count(b.events("b1"), j.ID, "sigint") != 2 {
+		t.Errorf("result = %+v, events %v; want %s after two SIGINTs", r, b.events("b1"), fleet.Stopped)
+	}
+	w.keepBooks(b)
+}
+
 // A job is stopped while the station is away. After that the child gets each wish once, also if the
 // station starts again.
 func TestStopWhileAway(t *testing.T) {
@@ -563,8 +606,8 @@ func TestAbandoned(t *testing.T) {
 	if n := count(all, j.ID, "begin"); n != 1 {
 		t.Errorf("the job was begun %d times; want once", n)
 	}
-	first := slices.IndexFunc(all, func(e Event) bool { return e.Job == next.ID })
-	if first >= 0 && slices.ContainsFunc(all[first:], func(e Event) bool { return e.Job == j.ID }) {
+	first := slices.IndexFunc(all, func(e bookstest.Event) bool { return e.Job == next.ID })
+	if first >= 0 && slices.ContainsFunc(all[first:], func(e bookstest.Event) bool { return e.Job == j.ID }) {
 		t.Error("the next job was begun before the child of the abandoned one had ended")
 	}
 }
@@ -629,7 +672,11 @@ func TestDiskFull(t *testing.T) {
 		t.Skipf("a tmpfs cannot be mounted: %v: run the tests as root", err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(b.state, 0); err != nil {
+		err := unix.Unmount(b.state, 0)
+		for end := time.Now().Add(10 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			err = unix.Unmount(b.state, 0) // once the job's process has ended, which it has said already
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	})

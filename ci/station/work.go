@@ -18,6 +18,7 @@ import (
 
 	"slipway/ci/fleet"
 	"slipway/ci/job"
+	"slipway/flash/fetch"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
 	"slipway/layers/run"
@@ -96,6 +97,7 @@ type work struct {
 	whole     chan struct{} // holds one: final was set
 	logged    chan struct{} // closed when the hub has the log
 	signalled time.Time
+	signals   int // SIGINTs that this run sent
 
 	mu       sync.Mutex
 	key      key
@@ -182,13 +184,13 @@ func pause(ctx context.Context, news <-chan struct{}, most time.Duration) {
 
 // run does what is to be done until the job has ended, or ctx.
 func (w *work) run(ctx context.Context) {
-	for said := ""; ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		folder, _, err := w.folder.State()
 		finished := false
 		if err == nil {
 			finished, err = next(folder, w.state(), w.isCurrent())(w, ctx)
 		}
-		said = w.sayNew(ctx, said, err)
+		w.s.sayError(ctx, "job "+w.id, err)
 		if finished {
 			break
 		}
@@ -197,15 +199,6 @@ func (w *work) run(ctx context.Context) {
 		}
 	}
 	w.s.release(w, 0)
-}
-
-// sayNew says an error once, until there is another one.
-func (w *work) sayNew(ctx context.Context, said string, err error) string {
-	if err == nil || err.Error() == said || ctx.Err() != nil {
-		return said
-	}
-	w.s.say("job %s: %v", w.id, err)
-	return err.Error()
 }
 
 // isCurrent reports whether the folder's order is of the key's claim.
@@ -256,6 +249,9 @@ func (w *work) claimAs(ctx context.Context, attempt int) error {
 // again begins the next attempt of a job whose child was killed. The commands are made to be repeated.
 func (w *work) again(ctx context.Context) (bool, error) {
 	c := w.change()
+	if c.Job.Stop != "" {
+		return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Unsure, Saw: "its process was killed, and " + c.Job.StopBy + " had stopped it"}})
+	}
 	if n := c.Job.Claim.Attempt; n < attempts {
 		err := w.claimAs(ctx, n+1)
 		if errors.Is(err, bus.ErrConflict) {
@@ -279,7 +275,13 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 			return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Stopped, Saw: "stopped by " + c.Job.StopBy + " before it began"}})
 		}
 	}
-	how, err := w.how(c.Job)
+	how, err := w.how(ctx, c.Job)
+	if fetch.IsNetworkError(err) {
+		return false, err // it is tried again
+	}
+	if err == nil {
+		err = w.forgetStops()
+	}
 	if err == nil {
 		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: w.s.lease.end()})
 	}
@@ -296,17 +298,22 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 }
 
 // how says how the job's board is reached now.
-func (w *work) how(j job.Job) (job.How, error) {
+func (w *work) how(ctx context.Context, j job.Job) (how job.How, err error) {
 	b, known := w.s.board(j.Name)
-	how := b.how
-	if !known {
+	how = b.how
+	if !known && j.Name != job.Builder {
 		return how, fmt.Errorf("this station has no board %s any more", j.Name)
 	}
+	if j.Name == job.Builder {
+		how.Clone = w.s.config.Clone
+	}
 	if j.Project != "" {
-		how.Boards = filepath.Join(w.s.State, "projects", strings.TrimPrefix(j.Project, "sha256:"))
-		if !localfile.Exists(how.Boards) {
-			return how, fmt.Errorf("the project's files are not here: %s", how.Boards)
+		dir := w.s.projectOf(j)
+		if err := w.s.Identity.FetchProject(ctx, j.Project, dir); err != nil {
+			return how, err
 		}
+		_ = os.Chtimes(dir, time.Time{}, time.Now()) // it was used now
+		how.Boards = filepath.Join(dir, "boards")
 	}
 	if j.Artifact != "" {
 		how.Artifact = w.s.artifactOf(j)
@@ -332,20 +339,32 @@ func (w *work) attend(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
+// forgetStops forgets the signals that the process of an earlier attempt got.
+func (w *work) forgetStops() error {
+	w.signals = 0
+	err := os.Remove(filepath.Join(string(w.folder), stopsName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // stop passes a wish to stop on to the child, once: a SIGINT for "gently", and a second one for
-// "now". It notes a signal before it sends it, as one too many would turn "gently" into "now".
+// "now". It notes a signal before it sends it, as one too many would turn "gently" into "now". On a
+// full disk the note is only in memory.
 func (w *work) stop() error {
 	want := map[job.Stop]int{job.Gently: 1, job.Now: 2}[w.change().Job.Stop]
 	name := filepath.Join(string(w.folder), stopsName)
 	data, _ := localfile.Read(name, 8) // none is 0
 	sent, _ := strconv.Atoi(string(data))
+	sent = max(sent, w.signals)
 	if sent >= want || time.Since(w.signalled) < stopsGap {
 		return nil
 	}
-	if err := localfile.Replace(name, []byte(strconv.Itoa(sent+1))); err != nil {
+	if err := localfile.Replace(name, []byte(strconv.Itoa(sent+1))); err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 		return err
 	}
-	w.signalled = time.Now()
+	w.signals, w.signalled = sent+1, time.Now()
 	if err := w.folder.Signal(unix.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}

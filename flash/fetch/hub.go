@@ -1,8 +1,10 @@
 package fetch
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
+	"net"
 	"strings"
 )
 
@@ -10,6 +12,8 @@ import (
 type HubAccess struct {
 	Address string         // host:port
 	Roots   *x509.CertPool // of its authority
+	// DialTLS connects to one of several hubs, instead of Address. It may be nil.
+	DialTLS func(ctx context.Context, network, address string) (net.Conn, error)
 	// Login returns a password that is valid for minutes.
 	Login func() (user, password string, err error)
 }

@@ -43,6 +43,7 @@ func newRegistry(ref reference) *registry {
 	transport := r.client.Transport.(*http.Transport)
 	if ref.hub != nil {
 		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: ref.hub.Roots}
+		transport.DialTLSContext = ref.hub.DialTLS
 	}
 	r.client.Transport = registryTransport{transport, r.repo.PlainHTTP}
 	login := &auth.Client{Client: r.client, Cache: auth.NewCache(), Credential: func(ctx context.Context, asked string) (auth.Credential, error) {

@@ -237,3 +237,33 @@ func MdSuperblock() []byte {
 	p[144] = 8
 	return p
 }
+
+// CardImage makes an image of 12 MiB with a partition root and a FAT called CIDATA.
+func CardImage(t *testing.T, path string) {
+	t.Helper()
+	const mib, fatStart, fatSize = 1 << 20, 5 << 20, 4 << 20
+	Put(t, path, "")
+	if err := os.Truncate(path, 12*mib); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/sbin/sfdisk", "--quiet", path)
+	cmd.Stdin = strings.NewReader(fmt.Sprintf("label: gpt\nname=root, start=2048, size=%d\nname=CIDATA, start=%d, size=%d\n", 3*mib/512, fatStart/512, fatSize/512))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Skipf("sfdisk (Debian package fdisk): %v %s", err, out)
+	}
+	Scribble(t, path, 2*mib, Random(mib))
+	if _, err := exec.LookPath("mformat"); err != nil {
+		t.Skip("mformat is missing (Debian package mtools)")
+	}
+	fat := path + ".fat"
+	Put(t, fat, "")
+	if err := os.Truncate(fat, fatSize); err != nil {
+		t.Fatal(err)
+	}
+	MustRun(t, "mformat", "-i", fat, "-v", "CIDATA", "::")
+	content, err := os.ReadFile(fat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Scribble(t, path, fatStart, content)
+}

@@ -2,7 +2,10 @@ package identity
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -30,20 +33,57 @@ type Claims struct {
 	plan *Plan
 
 	mu   sync.Mutex
+	rows *Table
+	read os.FileInfo      // of the file of rows, if that grows
+	left int              // of Left, -1: to be counted
 	all  map[string]Claim // of Note, by the rows' keys
 	work map[string]bool  // keys of the rows that Reserve returned, until Release
 }
 
 // NewClaims returns claims without any.
 func NewClaims(plan *Plan) *Claims {
-	return &Claims{plan: plan, all: map[string]Claim{}, work: map[string]bool{}}
+	return &Claims{plan: plan, rows: plan.table, left: -1, all: map[string]Claim{}, work: map[string]bool{}}
+}
+
+// Left returns how many rows no card has.
+func (c *Claims) Left() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left < 0 {
+		c.left = 0
+		for _, row := range c.rows.rows {
+			if _, used := c.all[row.Key]; !used {
+				c.left++
+			}
+		}
+	}
+	return c.left
+}
+
+// reread reads a table that grows again, if its file is another one: whole, or not at all.
+func (c *Claims) reread() error {
+	now, err := os.Stat(c.rows.file)
+	if err != nil || c.read != nil && os.SameFile(now, c.read) && now.ModTime().Equal(c.read.ModTime()) {
+		return err
+	}
+	fresh := *c.plan
+	if fresh.table, err = readTable(c.rows.file, c.plan.config.Key); err == nil {
+		err = fresh.checkRows()
+	}
+	if err == nil && !slices.Equal(fresh.table.columns, c.rows.columns) {
+		err = fresh.table.errorAt(1, errors.New("the columns are others than those of the start"))
+	}
+	if err == nil {
+		c.rows, c.read, c.left = fresh.table, now, -1
+	}
+	return err
 }
 
 // Note notes that a card has a row, because it is whole, or may be from now on.
 func (c *Claims) Note(claim Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.all[claim.Row.Key] = claim
+	c.all[claim.Row.Key], c.left = claim, -1
 }
 
 // Reserve returns the row of a card: that which it has already, or a free one by Config.By, with a
@@ -51,6 +91,11 @@ func (c *Claims) Note(claim Claim) {
 func (c *Claims) Reserve(card Card) (Claim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.plan.grows {
+		if err := c.reread(); err != nil {
+			return Claim{}, err
+		}
+	}
 	claim, err := c.choose(card)
 	if err == nil && c.work[claim.Row.Key] {
 		err = fmt.Errorf("row %s is in work at another port: two cards have one serial or stamp, or a row's port\nnext: devices", quote(claim.Row.Key))
@@ -64,7 +109,7 @@ func (c *Claims) Reserve(card Card) (Claim, error) {
 
 // choose returns the row for a card, which may be in work.
 func (c *Claims) choose(card Card) (Claim, error) {
-	rows, by := c.plan.table, c.plan.config.By
+	rows, by := c.rows, c.plan.config.By
 	if own, ok := c.find(card); ok {
 		row, ok := rows.find("", own.Row.Key)
 		if !ok {

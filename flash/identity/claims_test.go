@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -96,5 +97,33 @@ func TestClaimsBy(t *testing.T) {
 		if _, err := c.Reserve(Card{Serial: "none", Port: "none"}); err == nil || !strings.Contains(err.Error(), "no row has the "+by) {
 			t.Errorf("by %s: an unknown card = %v; want an error", by, err)
 		}
+	}
+}
+
+// Rows that are added while cards are written are given to the next ones: all of a file, or none.
+func TestTableGrows(t *testing.T) {
+	p := planOf(t, rowsTable(1), Config{Hostname: "{{host}}"})
+	p.Grows()
+	c := NewClaims(p)
+	write := func(text string) {
+		t.Helper()
+		part := p.table.file + ".new"
+		if err := errors.Join(os.WriteFile(part, []byte(text), 0o600), os.Rename(part, p.table.file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := reserve(t, c, Card{Port: "usb:1"})
+	c.Note(first)
+	for text, want := range map[string]string{
+		"": "want a line", "host\nrow1\nrow2\n": "the columns are others", "host,serial,port\nrow1,,\na b,,\n": "hostname: want a host name",
+	} {
+		write(text)
+		if _, err := c.Reserve(Card{Port: "usb:2"}); err == nil || !strings.Contains(err.Error(), want) || c.Left() != 0 {
+			t.Errorf("with the table %q: %v, %d rows left; want %q, and none", text, err, c.Left(), want)
+		}
+	}
+	write(rowsTable(3))
+	if second := reserve(t, c, Card{Port: "usb:2"}); second.Row.Key != "row2" || c.Left() != 2 {
+		t.Errorf("Reserve = %+v, with %d rows left; want row2, and two rows that no card has", second, c.Left())
 	}
 }

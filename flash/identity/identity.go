@@ -37,6 +37,7 @@ type Config struct {
 
 	PlainPasswords bool              `yaml:"plain_passwords"` // password_hash may also be a password
 	Files          map[string]string `yaml:"files"`           // by their paths on the board, without the first /
+	Ahead          int               `yaml:"ahead"`           // rows of a hub's table that a station reserves in advance
 }
 
 // User is the person who logs in.
@@ -59,22 +60,23 @@ type Plan struct {
 	table  *Table
 	file   string
 	places map[string]string
+	grows  bool // the table's file may get more rows
 }
+
+// Grows says that the table's file is replaced by one with more rows while cards are written.
+func (p *Plan) Grows() { p.grows = true }
 
 // NewPlan opens the table, and checks what each of its rows gives. file is the YAML file of c, and
 // places has its keys' places, as yaml.Load fills them. Errors have no passwords, keys and files.
 func NewPlan(file string, c Config, places map[string]string) (*Plan, error) {
-	p := &Plan{c, &Table{file: file, rows: []Row{{Key: filepath.Base(file)}}}, file, places}
+	p := &Plan{config: c, table: &Table{file: file, rows: []Row{{Key: filepath.Base(file)}}}, file: file, places: places}
 	if c.Table != "" {
 		path := c.Table
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(file), path)
 		}
-		data, err := readFile(path)
-		if err == nil {
-			p.table, err = parseTable(path, data, c.Key)
-		}
-		if err != nil {
+		var err error
+		if p.table, err = readTable(path, c.Key); err != nil {
 			return nil, err
 		}
 	}

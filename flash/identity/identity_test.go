@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -245,6 +246,12 @@ func FuzzParseTable(f *testing.F) {
 				t.Errorf("parseTable = %v; want a place", err)
 			}
 			return
+		}
+		if head, keys, lines, err := Lines("t.csv", data); err == nil { // for a hub, and back
+			again, keysAgain, _, err := Lines("t.csv", []byte(head+strings.Join(lines, "")))
+			if err != nil || again != head || !slices.Equal(keys, keysAgain) {
+				t.Errorf("%q %q: %v", head, lines, err)
+			}
 		}
 		seen := map[string]bool{}
 		for _, row := range table.rows {

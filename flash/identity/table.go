@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"slipway/layers/plaintext"
 )
@@ -36,6 +37,14 @@ type Row struct {
 	cells []string
 }
 
+func readTable(path, key string) (*Table, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseTable(path, data, key)
+}
+
 // parseTable parses a table. key is the column whose cells name the rows; "" is the first one.
 // Errors have the file's name, and no cell but the key's.
 func parseTable(file string, data []byte, key string) (*Table, error) {
@@ -62,6 +71,26 @@ func parseTable(file string, data []byte, key string) (*Table, error) {
 		return nil, t.errorAt(1, errors.New("want a line with the columns' names, and a line for each board"))
 	}
 	return t, t.checkColumn(t.columns[t.key])
+}
+
+// Lines returns the first line of a table, and the line of each row with its key, the first cell.
+func Lines(file string, data []byte) (head string, keys, lines []string, err error) {
+	t, err := parseTable(file, data, "")
+	if err != nil {
+		return "", nil, nil, err
+	}
+	for _, row := range t.rows {
+		keys, lines = append(keys, row.Key), append(lines, csvLine(row.cells))
+	}
+	return csvLine(t.columns), keys, lines, nil
+}
+
+func csvLine(cells []string) string {
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	_ = w.Write(cells) // memory takes all
+	w.Flush()
+	return b.String()
 }
 
 // setColumns checks the names of the columns, and finds the one called key.

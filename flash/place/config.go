@@ -33,6 +33,7 @@ type Config struct {
 
 	path   string
 	plan   *identity.Plan    // of Identity
+	noRows error             // a hub has the table of Identity, and no row is reserved here
 	places map[string]string // FILE:LINE:COLUMN of each key
 }
 
@@ -65,6 +66,9 @@ func parse(path string, data []byte) (*Config, error) {
 	}
 	if err := c.checkAfter(); err != nil || c.Identity == nil {
 		return c, err
+	}
+	if c.HubTable() != "" {
+		return c, c.readReserved()
 	}
 	var err error
 	c.plan, err = identity.NewPlan(path, *c.Identity, c.places)

@@ -115,6 +115,9 @@ func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Con
 // unpacks the image. Call close at the end.
 func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (_ *Place, err error) {
 	p := &Place{config: c, spec: spec, artifact: artifact, options: o, began: time.Now(), before: map[string]bool{}}
+	if c.noRows != nil {
+		return nil, c.noRows
+	}
 	if c.plan != nil {
 		p.claims = identity.NewClaims(c.plan)
 	}
@@ -361,6 +364,9 @@ func (p *Place) update(port *Port, change func()) {
 func (p *Place) show(port *Port, change func()) {
 	change()
 	port.Time = time.Now().UTC()
+	if p.config.HubTable() != "" {
+		p.totals.left = fmt.Sprintf(", %d rows left", p.claims.Left())
+	}
 	if p.options.Show == nil {
 		return
 	}

@@ -30,7 +30,6 @@ const (
 	imageSize = 12 * mib
 	cardSize  = 16 * mib
 	fatStart  = 5 * mib
-	fatSize   = 4 * mib
 )
 
 var spec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Block}}}
@@ -53,34 +52,12 @@ func newBench(t *testing.T, ports int, extra string) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "card.img")
-	flashtest.Put(t, path, "")
-	if err := os.Truncate(path, imageSize); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("/sbin/sfdisk", "--quiet", path)
-	cmd.Stdin = strings.NewReader(fmt.Sprintf("label: gpt\nname=root, start=2048, size=%d\nname=CIDATA, start=%d, size=%d\n", 3*mib/512, fatStart/512, fatSize/512))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("sfdisk (Debian package fdisk): %v %s", err, out)
-	}
-	flashtest.Scribble(t, path, 2*mib, flashtest.Random(mib))
-	fat := filepath.Join(dir, "fat")
-	flashtest.Put(t, fat, "")
-	if err := os.Truncate(fat, fatSize); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := exec.LookPath("mformat"); err != nil {
-		t.Skip("mformat is missing (Debian package mtools)")
-	}
-	flashtest.MustRun(t, "mformat", "-i", fat, "-v", "CIDATA", "::")
-	content, err := os.ReadFile(fat)
-	if err != nil {
-		t.Fatal(err)
-	}
-	flashtest.Scribble(t, path, fatStart, content)
+	flashtest.CardImage(t, path)
 	b := &bench{t: t, shown: map[string]Port{}, states: map[string][]State{}}
 	b.image, _ = os.ReadFile(path)
 	a := images.Artifact{Board: spec.Board, Key: "0123456789abcdef"}
-	if err := a.Save(dir); err != nil {
+	err := a.Save(dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if b.artifact, err = images.ReadArtifact(dir); err != nil {

@@ -242,6 +242,14 @@ func (r *record) addLine(e Entry) error {
 	return errors.Join(w.Error(), f.Sync())
 }
 
+// ParseEntry parses the file of an entry.
+func ParseEntry(data []byte) (e Entry, err error) {
+	if len(data) > maxEntryBytes {
+		return e, fmt.Errorf("an entry is longer than %d bytes", maxEntryBytes)
+	}
+	return e, plaintext.JSONError(json.Unmarshal(data, &e))
+}
+
 // eachEntry calls each with all entries of a record, the oldest first.
 func eachEntry(dir string, each func(Entry)) error {
 	names, _ := filepath.Glob(filepath.Join(localfile.QuoteGlob(dir), "[0-9]*", "*.json")) // the pattern is well-formed
@@ -249,7 +257,7 @@ func eachEntry(dir string, each func(Entry)) error {
 		data, err := localfile.Read(name, maxEntryBytes)
 		var e Entry
 		if err == nil {
-			err = json.Unmarshal(data, &e)
+			e, err = ParseEntry(data)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w\nnext: mv %s %s", name, err, plaintext.Quote(name), plaintext.Quote(name+".bad"))

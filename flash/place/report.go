@@ -44,6 +44,7 @@ type Totals struct {
 	last    []Entry          // good ones
 	counted map[string]Entry // by what tells cards apart
 	ending  bool             // no new card is served
+	left    string           // how many rows of a hub's table
 }
 
 // paceOver is how many of the last good cards the pace is of.
@@ -115,19 +116,14 @@ type Report struct {
 // ErrNoDay is of a text that is no day.
 var ErrNoDay = errors.New("is no day")
 
-// ReadReport reads the entries of a record that were begun on a day, such as 2026-11-29, in UTC; of
-// all days if day is "".
-func ReadReport(dir, day string) (r Report, err error) {
+// ReportOf returns the report of a day, or of all days if day is "", over the entries that each calls
+// its argument with, the oldest first.
+func ReportOf(day string, each func(func(Entry)) error) (r Report, err error) {
 	if _, err := time.Parse(dayForm, day); day != "" && err != nil {
 		return r, fmt.Errorf("%q %w, such as %s", day, ErrNoDay, time.Now().UTC().Format(dayForm))
 	}
-	if info, err := os.Stat(dir); err != nil {
-		return r, fmt.Errorf("no record: %w\nnext: place BOARD place.yml  # it begins one", err)
-	} else if !info.IsDir() {
-		return r, fmt.Errorf("%s is a file, and a record is a folder\nnext: place report %s", dir, plaintext.Quote(filepath.Dir(dir)))
-	}
 	r.Day = day
-	err = eachEntry(dir, func(e Entry) {
+	err = each(func(e Entry) {
 		if day != "" && e.Began.Format(dayForm) != day {
 			return
 		}
@@ -140,6 +136,17 @@ func ReadReport(dir, day string) (r Report, err error) {
 	})
 	slices.Reverse(r.Entries)
 	return r, err
+}
+
+// ReadReport reads the entries of a record that were begun on a day, such as 2026-11-29, in UTC; of
+// all days if day is "".
+func ReadReport(dir, day string) (r Report, err error) {
+	if info, err := os.Stat(dir); err != nil {
+		return r, fmt.Errorf("no record: %w\nnext: place BOARD place.yml  # it begins one", err)
+	} else if !info.IsDir() {
+		return r, fmt.Errorf("%s is a file, and a record is a folder\nnext: place report %s", dir, plaintext.Quote(filepath.Dir(dir)))
+	}
+	return ReportOf(day, func(add func(Entry)) error { return eachEntry(dir, add) })
 }
 
 // Headline says how many were good, bad and refused, and when.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
 )
 
 // colours are the backgrounds of the states. The words say the same.
@@ -189,7 +190,7 @@ func wrap(text string, width int) (lines []string) {
 
 // totalsText is the line of the counts, the pace and the time that a good one takes.
 func totalsText(t Totals) string {
-	text := strings.ToUpper(t.String()) + " today"
+	text := strings.ToUpper(t.String()) + " today" + t.left
 	if t.ending {
 		return text + ". ENDING: the running ones are finished; Ctrl-C again ends them too"
 	}
@@ -218,6 +219,41 @@ func JSONLines(w io.Writer) func([]Port, Totals) {
 			}{p, t})
 		}
 	}
+}
+
+// coarse is how many percent pass between two events of a port, so that days of work stay a small file.
+const coarse = 5
+
+// Events returns a Show that reports each port as a step whose detail begins with its state, and the
+// totals as a step without a port.
+func Events(report func(progress.Event)) func([]Port, Totals) {
+	last := map[string]progress.Event{}
+	return func(ports []Port, t Totals) {
+		all := []progress.Event{{Step: TotalsStep, Detail: strings.TrimSuffix(totalsText(t)+"; "+t.CausesText(), "; ")}}
+		for _, p := range ports {
+			text := strings.Join(slices.DeleteFunc([]string{p.Row, p.Text, p.Note}, func(s string) bool { return s == "" }), "; ")
+			all = append(all, progress.Event{Step: p.Label, Count: int64(p.Percent / coarse * coarse), Detail: string(p.State) + ": " + text})
+		}
+		for _, e := range all {
+			if e.Count > 0 {
+				e.Total = 100
+			}
+			if e.State = progress.Running; e != last[e.Step] {
+				last[e.Step] = e
+				e.Time = time.Now()
+				report(e)
+			}
+		}
+	}
+}
+
+// TotalsStep is the step of Events with the totals, and Split takes a port's detail apart.
+const TotalsStep = "the place"
+
+// Split returns the state and the text of an event of a port.
+func Split(detail string) (State, string) {
+	state, text, _ := strings.Cut(detail, ": ")
+	return State(state), text
 }
 
 //go:embed font.txt

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 
 	"slipway/layers/plaintext"
 )
@@ -25,6 +26,8 @@ type Access struct {
 	JWT       string   `json:"jwt"`
 	Seed      string   `json:"seed"`  // of the private key
 	Roots     string   `json:"roots"` // the CA's certificates, PEM
+	// Renewed returns the newest JWT, for the next connection. It is JWT if nil.
+	Renewed func() string `json:"-"`
 }
 
 const (
@@ -44,21 +47,17 @@ func Connect(ctx context.Context, a Access) (*nats.Conn, error) {
 	defer context.AfterFunc(ctx, cancel)() // once connected, the caller's ctx ends nothing
 	d := &dialer{ctx: own}
 	opts := []nats.Option{
-		nats.Name(a.Name), nats.UserJWTAndSeed(a.JWT, a.Seed), nats.CustomInboxPrefix("_INBOX_" + Token(a.Name)),
+		nats.Name(a.Name), a.login(), nats.CustomInboxPrefix("_INBOX_" + Token(a.Name)),
 		nats.Secure(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}),
 		nats.SetCustomDialer(d), nats.SkipHostLookup(), nats.Timeout(dialLimit), nats.PingInterval(pingEvery),
 		nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // else the client prints on stderr, where bars are
 	}
-	var urls []string
-	for _, at := range a.Addresses {
-		urls = append(urls, "tls://"+at)
-	}
 	var errs []error
-	for i, at := range a.Addresses {
-		nc, err := nats.Connect(urls[i], opts...)
+	for _, at := range a.Addresses {
+		nc, err := nats.Connect("tls://"+at, opts...)
 		if err == nil {
-			return nc, nc.SetServerPool(urls)
+			return nc, SetAddresses(nc, a.Addresses)
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("connect to %s: %w", at, context.Cause(ctx))
@@ -66,6 +65,39 @@ func Connect(ctx context.Context, a Access) (*nats.Conn, error) {
 		errs = append(errs, explainRefusal(at, a, cmp.Or(d.failed, err)))
 	}
 	return nil, errors.Join(errs...)
+}
+
+// SetAddresses replaces the servers to which a connection comes back.
+func SetAddresses(nc *nats.Conn, addresses []string) error {
+	var urls []string
+	for _, at := range addresses {
+		urls = append(urls, "tls://"+at)
+	}
+	return nc.SetServerPool(urls)
+}
+
+// login returns the option that shows the newest JWT, and proves that the user has its key.
+func (a Access) login() nats.Option {
+	if a.Renewed == nil {
+		return nats.UserJWTAndSeed(a.JWT, a.Seed)
+	}
+	sign := func(nonce []byte) ([]byte, error) {
+		key, err := nkeys.FromSeed([]byte(a.Seed))
+		if err != nil {
+			return nil, err
+		}
+		return key.Sign(nonce)
+	}
+	return nats.UserJWT(func() (string, error) { return a.Renewed(), nil }, sign)
+}
+
+// ValidFor returns for how long servers accept a JWT, 0 if it cannot be read.
+func ValidFor(token string) time.Duration {
+	c, err := jwt.DecodeUserClaims(token)
+	if err != nil {
+		return 0
+	}
+	return time.Until(time.Unix(c.Expires, 0))
 }
 
 // reconnectDelay is one to two seconds, doubled with each attempt up to half a minute. It differs, so
@@ -153,6 +185,7 @@ var ErrAway = errors.New("the hub does not answer")
 type Refusal struct {
 	Text     string `json:"error"`
 	Conflict bool   `json:"conflict,omitempty"`
+	Away     bool   `json:"away,omitempty"` // it may do it later
 	Next     string `json:"next,omitempty"`
 }
 
@@ -164,8 +197,10 @@ func (r Refusal) Error() string {
 	return text
 }
 
-// Is makes a conflict ErrConflict.
-func (r Refusal) Is(target error) bool { return r.Conflict && target == ErrConflict }
+// Is makes a conflict ErrConflict, and what may be done later ErrAway.
+func (r Refusal) Is(target error) bool {
+	return r.Conflict && target == ErrConflict || r.Away && target == ErrAway
+}
 
 func parseAnswer(data []byte, out any) error {
 	var r Refusal

@@ -89,3 +89,18 @@ func FuzzParseAnswer(f *testing.F) {
 		}
 	})
 }
+
+// A connection shows the newest JWT, not the first.
+func TestRenewedJWT(t *testing.T) {
+	t.Parallel()
+	h := startHub(t)
+	a, _ := h.user(t, "viewer", "alice")
+	good := a.JWT
+	a.JWT = "of last year"
+	refused(t, a, "whose JWT cannot be read")
+	a.Renewed = func() string { return good }
+	flush(t, connect(t, a))
+	if left := ValidFor(good); left <= 59*time.Minute || left > time.Hour || ValidFor(a.JWT) != 0 {
+		t.Errorf("the JWTs are valid for %v and %v; want an hour and 0", left, ValidFor(a.JWT))
+	}
+}

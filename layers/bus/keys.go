@@ -26,7 +26,7 @@ type Keys struct {
 	Secret []byte `json:"secret"`
 }
 
-const keysVersion, secretSize = 1, 32
+const keysVersion, secretSize, keysName = 1, 32, "keys.json"
 
 // Role is what its users may publish and subscribe to. {{name()}} stands for the Token of the user's
 // name. An empty list is nothing.
@@ -45,7 +45,7 @@ func LoadKeys(dir string) (*Keys, error) {
 		return nil, err
 	}
 	defer lock.Close()
-	name := filepath.Join(dir, "keys.json")
+	name := filepath.Join(dir, keysName)
 	data, err := localfile.Read(name, 4<<10)
 	if err == nil {
 		return parseKeys(name, data)
@@ -56,6 +56,14 @@ func LoadKeys(dir string) (*Keys, error) {
 	k := &Keys{keysVersion, make([]byte, secretSize)}
 	_, _ = rand.Read(k.Secret) // never fails
 	return k, localfile.WriteJSON(name, k, 0o600)
+}
+
+// KeepSecret keeps the secret of another hub in a folder, for LoadKeys.
+func KeepSecret(dir string, secret []byte) error {
+	if len(secret) != secretSize {
+		return fmt.Errorf("the hub's secret has %d bytes, want %d", len(secret), secretSize)
+	}
+	return localfile.WriteJSON(filepath.Join(dir, keysName), Keys{keysVersion, secret}, 0o600)
 }
 
 func parseKeys(name string, data []byte) (*Keys, error) {

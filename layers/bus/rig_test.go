@@ -104,7 +104,7 @@ func (h hub) user(t *testing.T, role, name string) (a Access, public string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Access{name, []string{h.Address()}, token, string(seed), h.ca.pem}, public
+	return Access{name, []string{h.Address()}, token, string(seed), h.ca.pem, nil}, public
 }
 
 func connect(t *testing.T, a Access) *nats.Conn {

@@ -58,8 +58,10 @@ type Server struct {
 	conns   []*nats.Conn
 }
 
+// MaxPayload is how many bytes a message has at most. A server drops a longer one.
+const MaxPayload = 8 << 20
+
 const (
-	maxPayload = 8 << 20
 	maxRevoked = 64 << 20 // bytes of the file
 	startLimit = time.Minute
 )
@@ -111,7 +113,7 @@ func (s *Server) options() (*server.Options, error) {
 		return nil, err
 	}
 	o := &server.Options{
-		ServerName: s.opts.Name, NoSigs: true, MaxPayload: maxPayload, DontListen: s.opts.Listen == "",
+		ServerName: s.opts.Name, NoSigs: true, MaxPayload: MaxPayload, DontListen: s.opts.Listen == "",
 		JetStream: true, StoreDir: s.opts.StoreDir, JetStreamMaxStore: most, SyncAlways: true, DisableJetStreamBanner: true,
 		TrustedOperators: []*jwt.OperatorClaims{trusted}, SystemAccount: system, AccountResolver: &s.accounts,
 		TLSConfig: s.opts.TLS, TLS: s.opts.TLS != nil, TLSTimeout: 5,
@@ -131,7 +133,10 @@ func (s *Server) joinCluster(o *server.Options) (err error) {
 		return nil
 	}
 	password := hex.EncodeToString(s.opts.Keys.derive("cluster"))
-	o.Cluster = server.ClusterOpts{Name: c.Name, Username: "hub", Password: password, TLSConfig: s.opts.TLS, TLSTimeout: 5, NoAdvertise: true}
+	o.Cluster = server.ClusterOpts{
+		Name: c.Name, Username: "hub", Password: password, TLSConfig: s.opts.TLS, TLSTimeout: 5, NoAdvertise: true,
+		PingInterval: pingEvery / 2, // Others is wrong until a silent server counts as gone
+	}
 	for _, at := range c.Routes {
 		o.Routes = append(o.Routes, &url.URL{Scheme: "tls", Host: at, User: url.UserPassword("hub", password)})
 	}
@@ -160,15 +165,8 @@ func storeLimit(dir string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() {
-			if info, err := e.Info(); err == nil {
-				space += info.Size()
-			}
-		}
-		return err
-	})
-	return space / 5 * 4, err
+	taken, err := localfile.FolderBytes(dir)
+	return (space + taken) / 5 * 4, err
 }
 
 // Connect returns a connection of this process that may all. Close closes it.
@@ -185,6 +183,20 @@ func (s *Server) Connect() (*nats.Conn, error) {
 	defer s.mu.Unlock()
 	s.conns = append(s.conns, nc)
 	return nc, nil
+}
+
+// Others returns the names of the other servers of the cluster that this one reaches.
+func (s *Server) Others() (names []string) {
+	routes, _ := s.nats.Routez(nil) // never fails without options
+	for _, r := range routes.Routes {
+		names = append(names, r.RemoteName)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+// Majority reports whether this server reaches so many that they and it are more than half of all.
+func (s *Server) Majority() bool {
+	return s.opts.Cluster == nil || 2*(s.nats.NumRemotes()+1) > len(s.opts.Cluster.Routes)
 }
 
 // Address returns the host:port where the server listens. Call it only if it does.

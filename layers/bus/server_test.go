@@ -157,7 +157,7 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 			_, _ = c.Read(make([]byte, 1)) // until the client closes
 		}
 	}()
-	a := Access{"alice", []string{l.Addr().String()}, "", "", newAuthority(t).pem}
+	a := Access{"alice", []string{l.Addr().String()}, "", "", newAuthority(t).pem, nil}
 	if _, err := Connect(ctx, a); !errors.Is(err, tired) {
 		t.Errorf("Connect, ended = %v; want %v", err, tired)
 	}

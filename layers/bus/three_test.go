@@ -143,9 +143,7 @@ func TestStrangerIsNoServer(t *testing.T) {
 	stranger.Name, stranger.Cluster = "stranger", &Cluster{"three", "127.0.0.1:0", []string{s.nats.ClusterAddr().String()}}
 	other := startServer(t, stranger)
 	waitFor(t, "the refusal", func() bool { return strings.Contains(said.text(), "authentication error") })
-	if s.nats.NumRoutes()+other.nats.NumRoutes() != 0 {
-		t.Errorf("the server has %d routes, the stranger %d; want none", s.nats.NumRoutes(), other.nats.NumRoutes())
-	}
+	waitFor(t, "both to have no route", func() bool { return s.nats.NumRoutes()+other.nats.NumRoutes() == 0 })
 }
 
 // lines keeps what a server writes.

@@ -27,17 +27,40 @@ type Bucket struct {
 // Retries counts the writes that this process repeated because the engine did not know yet.
 var Retries atomic.Int64
 
-// NewBucket makes a bucket, unless it is there. It waits for a leader of the cluster. ttl is how long
-// a key lives after its last write; 0 is for ever.
+// NewBucket makes a bucket, unless it is there. ttl is how long a key lives after its last write; 0 is
+// for ever. AllowDirect would let a follower answer, which may be behind.
 func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replicas int, ttl time.Duration) (*Bucket, error) {
-	c := jetstream.KeyValueConfig{Bucket: name, Replicas: replicas, TTL: ttl, LimitMarkerTTL: time.Minute}
+	_, err := NewStream(ctx, js, jetstream.StreamConfig{
+		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Replicas: replicas, MaxAge: ttl, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+		AllowRollup: true, DenyDelete: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: time.Minute,
+	})
+	if err != nil {
+		return nil, err
+	}
+	kv, err := Agree(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return js.KeyValue(ctx, name) })
+	return &Bucket{kv, js}, err
+}
+
+// NewStream makes a stream, unless it is there.
+func NewStream(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) { return js.CreateOrUpdateStream(ctx, c) })
+	if err != nil {
+		return nil, fmt.Errorf("make the stream %s: %w", c.Name, err)
+	}
+	return s, nil
+}
+
+// attemptLimit is how long the engine may take for an answer. A request without a leader has none.
+const attemptLimit = 2 * time.Second
+
+// Agree asks the engine again until a cluster has a leader, and as many servers as a stream needs.
+func Agree[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	for {
-		kv, err := js.CreateOrUpdateKeyValue(ctx, c)
-		if err == nil {
-			return &Bucket{kv, js}, nil
-		}
-		if !isUnsure(err) || run.Sleep(ctx, 100*time.Millisecond) != nil {
-			return nil, fmt.Errorf("make the bucket %s: %w", name, err)
+		once, cancel := context.WithTimeout(ctx, attemptLimit)
+		answer, err := ask(once)
+		cancel()
+		if err == nil || !IsUnsure(err) && !isUnready(err) || run.Sleep(ctx, 100*time.Millisecond) != nil {
+			return answer, err
 		}
 	}
 }
@@ -58,7 +81,7 @@ func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision 
 		switch refused := hasCode(err, wrongRevision); {
 		case err == nil:
 			return ack.Sequence, nil
-		case ctx.Err() != nil, !refused && !isUnsure(err):
+		case ctx.Err() != nil, !refused && !IsUnsure(err):
 			return 0, fmt.Errorf("write the key %s: %w", key, err)
 		case refused && !unsure && revision > 0:
 			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
@@ -88,6 +111,8 @@ func (b *Bucket) put(ctx context.Context, key string, value []byte, expected uin
 	if ttl > 0 {
 		opts = append(opts, jetstream.WithMsgTTL(ttl))
 	}
+	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
+	defer cancel()
 	return b.js.PublishMsg(ctx, &nats.Msg{Subject: "$KV." + b.Bucket() + "." + key, Data: value}, opts...)
 }
 
@@ -99,9 +124,15 @@ type state struct {
 	gone     bool
 }
 
-// read reads a key at the stream's leader. Bucket.Get may ask a follower, which may be behind.
+// Last returns the newest revision of the bucket that a key or a marker still has.
+func (b *Bucket) Last(ctx context.Context) (uint64, error) {
+	s, err := b.read(ctx, ">")
+	return s.revision, err
+}
+
+// read reads a key at the stream's leader, also one that is gone.
 func (b *Bucket) read(ctx context.Context, key string) (state, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
 	defer cancel()
 	wish, _ := json.Marshal(map[string]string{"last_by_subj": "$KV." + b.Bucket() + "." + key}) // never fails
 	msg, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+b.Bucket(), wish)
@@ -139,6 +170,7 @@ func (b *Bucket) Delete(ctx context.Context, key string, revision uint64) error 
 const (
 	wrongRevision jetstream.ErrorCode = 10071 // the key is at another one
 	inFlight      jetstream.ErrorCode = 10164 // another write of the key is not applied yet
+	fewServers    jetstream.ErrorCode = 10005 // a stream has more replicas than there are servers
 )
 
 func hasCode(err error, code jetstream.ErrorCode) bool {
@@ -146,8 +178,15 @@ func hasCode(err error, code jetstream.ErrorCode) bool {
 	return errors.As(err, &api) && api.ErrorCode == code
 }
 
-// isUnsure reports whether a failed write may have happened, or may succeed at the same revision.
-func isUnsure(err error) bool {
+// isUnready reports whether the servers of a cluster do not know each other or a new stream yet.
+func isUnready(err error) bool {
+	var watch *nats.APIError // of the older API, which watches keys
+	return hasCode(err, fewServers) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+		errors.As(err, &watch) && (watch.Code == 503 || watch.ErrorCode == nats.JSErrCodeStreamNotFound)
+}
+
+// IsUnsure reports whether a failed write may have happened, or may succeed at the same revision.
+func IsUnsure(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
 		return api.ErrorCode == inFlight || api.Code == 503

@@ -63,6 +63,7 @@ func (f *faults) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.
 	}
 	if f.late {
 		f.late = false
+		ctx = context.WithoutCancel(ctx) // what is on its way does not end with the attempt
 		f.held = func() error { _, err := write(); return err }
 		return nil, context.DeadlineExceeded
 	}
@@ -239,5 +240,39 @@ func TestTimeOfOneKey(t *testing.T) {
 	}
 	if _, err := b.Update(t.Context(), "ends", []byte("again"), 0, 0); err != nil {
 		t.Errorf("Update after the end = %v", err)
+	}
+}
+
+// A hub of an earlier release made buckets from which followers answered. They become buckets of this
+// one, with their keys.
+func TestBucketOfAnEarlierRelease(t *testing.T) {
+	t.Parallel()
+	h := startHub(t)
+	nc, err := h.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "jobs", TTL: time.Hour, LimitMarkerTTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision, err := old.Put(t.Context(), "k", []byte("v"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bucket(t, h.Server, "jobs", 1, time.Hour)
+	if e, err := b.Get(t.Context(), "k"); err != nil || string(e.Value()) != "v" || e.Revision() != revision {
+		t.Errorf("the key is %v, %v; want v at %d", e, err, revision)
+	}
+	stream, err := js.Stream(t.Context(), "KV_jobs")
+	if err != nil || stream.CachedInfo().Config.AllowDirect {
+		t.Errorf("followers answer from the bucket, %v", err)
+	}
+	if last, err := b.Last(t.Context()); err != nil || last != revision {
+		t.Errorf("Last = %d, %v; want %d", last, err, revision)
 	}
 }

@@ -126,10 +126,11 @@ var repositoryVariables = []string{
 
 // Command returns a command that runs git in a folder in English, without a terminal and without
 // repositoryVariables: a program in the background cannot answer a question. ssh uses the user's
-// SSH_ASKPASS, if set.
+// SSH_ASKPASS, if set. git enters the folder itself: Go would wait for a child that enters a folder of a
+// file server that does not answer, and could collect no garbage and run nothing else meanwhile.
 func Command(dir string, args ...string) run.Command {
 	askpass := cmp.Or(os.Getenv("SSH_ASKPASS"), "false")
-	return run.Command{Argv: append([]string{"git"}, args...), Dir: dir, Unset: repositoryVariables, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
+	return run.Command{Argv: append([]string{"git", "-C", dir}, args...), Unset: repositoryVariables, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
 }
 
 // initRepository creates an empty repository for r's server, of sha256 if r's commit has 64 digits.

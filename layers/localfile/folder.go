@@ -90,6 +90,20 @@ func FreeBytes(dir string) (int64, error) {
 	return int64(min(s.Bavail, 1<<40)) * s.Frsize, nil // limited, because some file systems claim 2^64 blocks
 }
 
+// FolderBytes returns the size of a folder's files, and the first error of one that it leaves out.
+func FolderBytes(dir string) (size int64, first error) {
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			if info, err := e.Info(); err == nil { // else it was removed meanwhile
+				size += info.Size()
+			}
+		}
+		first = cmp.Or(first, err)
+		return nil
+	})
+	return size, first
+}
+
 // NearestFolder returns the folder of a file, or the nearest folder above it that exists.
 func NearestFolder(name string) string {
 	above := filepath.Dir(filepath.Clean(name))

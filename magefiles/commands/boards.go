@@ -151,6 +151,7 @@ To log in on a board that bitbake built, set these variables for the build:
 	c.Example = `slipway build virt
 slipway build virt --target=bundle  # for an update that RAUC installs, too
 slipway build jetson-orin-nano-devkit
+slipway build jetson-orin-nano-devkit --hub  # by a station of a hub that takes builds; the artifact comes back
 slipway build kas.yml  # somebody else's project
 slipway build jetson-orin-nano-devkit --parse  # to read its recipes only
 slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
@@ -163,7 +164,11 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 	install := c.Switch("install", "with --parse, install missing Debian packages as a build does")
 	asJSON := c.Switch("json", "print the artifact as JSON")
 	c.check = func([]string) error { return c.needs("install", "parse") }
+	hub := c.viaHub("target", "json")
 	c.runPatientlyOn(images.Load, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
+		if hub.given() {
+			return hub.build(ctx, spec, *target, *asJSON)
+		}
 		build := options
 		build.Fresh, build.Now, build.Install = *fresh, endSoon(ctx, now), *install
 		build.Request = images.BuildRequest{

@@ -251,6 +251,9 @@ slipway deploy undo BOARD HOST --list`
 // notUpdated is the error of an update that the user did not confirm.
 const notUpdated = "not confirmed, and nothing was written; --yes confirms without a question\nnext: repeat the line with --dry-run"
 
+// notSent is the same for a hub, which has no dry run.
+const notSent = "not confirmed, and nothing was sent; --yes confirms without a question"
+
 func updateCommand() *Command {
 	c := New("update BOARD HOST BUNDLE", "Install a bundle by a running board's own update engine, and prove the result")
 	c.Long = `The host is as for deploy. Slipway needs root on it. It works in these steps:
@@ -281,7 +284,7 @@ slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
 		host, bundle := words[1], words[2]
 		if hub.given() {
-			confirm, err := c.askYes(*yes, notUpdated)
+			confirm, err := c.askYes(*yes, notSent)
 			return runUnlessFailed(err, func() error {
 				return hub.run(ctx, spec, host, *asJSON, updateSteps(spec, bundle, *downgrade, confirm))
 			})

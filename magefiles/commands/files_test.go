@@ -2,8 +2,12 @@ package commands
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"slipway/ci/hub/access"
+	"slipway/layers/bus"
 )
 
 // Each command that reads a file reports a missing file, and where to look for it, before it
@@ -35,5 +39,33 @@ func TestFilesThatAreNotHere(t *testing.T) {
 		if err == nil || !strings.HasSuffix(err.Error(), want) || strings.Count(err.Error(), "no/such") != 1 {
 			t.Errorf("%s: %v; want it to end with %s, and the name once", line, err, want)
 		}
+	}
+}
+
+// An artifact goes to the hub that the line names, not to the one that was joined last.
+func TestHubOfTheLine(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", home)
+	t.Setenv(access.Variable, "")
+	hubs := filepath.Join(home, "slipway", "hubs")
+	files := map[string]string{"last": "b:1\n"}
+	for _, hub := range []string{"a:1", "b:1"} {
+		files[bus.Token(hub)+".json"] = `{"v":1,"hub":"` + hub + `"}`
+	}
+	if err := os.MkdirAll(hubs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(hubs, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"b:1", "a:1"} {
+		name := strings.TrimPrefix(want, "b:1")
+		_ = onHub(t.Context(), name, nil) // nobody answers there
+		if r, err := access.Registry(); err != nil || r.Address != want {
+			t.Errorf("after --hub=%s, hub: is %q, %v; want %q", name, r.Address, err, want)
+		}
+		t.Setenv(access.Variable, "")
 	}
 }

@@ -108,7 +108,7 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 		inventory, bundle := words[1], words[2]
 		request := request(inventory, *dryRun)
 		if isHub(inventory) {
-			confirm, err := c.askYes(*yes, notUpdated)
+			confirm, err := c.askYes(*yes, notSent)
 			return runUnlessFailed(err, func() error {
 				return rollout(ctx, spec, request, updateSteps(spec, bundle, *downgrade, confirm), *asJSON)
 			})
@@ -266,13 +266,15 @@ func runFleet(ctx context.Context, spec images.Spec, request fleet.Request, asJS
 func isHub(inventory string) bool { return inventory == "hub:" }
 
 // withHub are the flags of fleets that a rollout of a hub has, too.
-var withHub = []string{"limit", "canary", "stop-after", "retries", "board-limit", "json", "waves", "pause-after-wave", "boards"}
+var withHub = []string{"limit", "canary", "stop-after", "retries", "board-limit", "json", "waves", "pause-after-wave", "patience", "follow", "boards"}
 
 // rolloutFlags adds the flags of a rollout. It returns a function that begins one on the boards of a
 // hub, and follows it. Other flags than withHub and allowed are refused there.
 func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec images.Spec, request fleet.Request, steps func(job.HubBoard) ([]job.Step, error), asJSON bool) error {
 	waves := parsed(c, "waves", "PERCENT,...", nil, "for INVENTORY hub: only: how many percent of the boards have begun after each wave, such as 10,50", parseWaves)
 	pause := c.Switch("pause-after-wave", "for INVENTORY hub: only: wait for \"rollout resume\" after each wave")
+	patience := c.Span("patience", access.Patience, "for INVENTORY hub: only: how long a board may not be heard before it counts as failed; 15m if not given")
+	follows := c.Switch("follow", "for INVENTORY hub: only: boards that match before the end form a last wave")
 	before := c.check
 	c.check = func(words []string) error {
 		err := checkIf(before, words)
@@ -281,8 +283,11 @@ func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec
 			return err
 		case isHub(words[1]):
 			return c.onlyFlags("the inventory hub:", append(allowed, withHub...))
-		case c.given("waves") || c.given("pause-after-wave"):
-			return errors.New("--waves and --pause-after-wave are for the boards of a hub: write hub: for INVENTORY")
+		}
+		for _, name := range []string{"waves", "pause-after-wave", "patience", "follow"} {
+			if c.given(name) {
+				return fmt.Errorf("--%s is for the boards of a hub: write hub: for INVENTORY", name)
+			}
 		}
 		return nil
 	}
@@ -293,8 +298,11 @@ func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec
 				return err
 			}
 			r := job.Rollout{
-				Board: spec.Board, Steps: todo, Pattern: request.Limit, Gate: request.Gate, Waves: *waves, PauseAfterWave: *pause,
-				LimitMS: cmp.Or(request.BoardLimit, access.Limit).Milliseconds(), PatienceMS: access.Patience.Milliseconds(),
+				Board: spec.Board, Steps: todo, Pattern: request.Limit, Gate: request.Gate, Waves: *waves, PauseAfterWave: *pause, Follow: *follows,
+				LimitMS: cmp.Or(request.BoardLimit, job.Limit).Milliseconds(), PatienceMS: patience.Milliseconds(),
+			}
+			if r.Project, err = client.SendProject(ctx, spec.Board); err != nil {
+				return err
 			}
 			if r.Artifact, err = pushToHub(ctx, spec); err != nil {
 				return err
@@ -303,7 +311,8 @@ func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec
 			if err != nil {
 				return err
 			}
-			return followRollout(ctx, client, begun, asJSON)
+			_, err = followRollout(ctx, client, begun, asJSON)
+			return err
 		})
 	}
 }
@@ -328,47 +337,42 @@ func parseWaves(text string) (waves []int, err error) {
 }
 
 // followRollout shows how far a rollout is until it has ended or waits for a person.
-func followRollout(ctx context.Context, client *access.Client, s job.RolloutState, asJSON bool) (err error) {
+func followRollout(ctx context.Context, client *access.Client, s job.RolloutState, asJSON bool) (job.RolloutState, error) {
 	step := progress.Start(ctx, "rollout", int64(s.Boards), progress.Tasks)
 	for !s.Ended && s.Wish != job.Pause {
-		ended := 0
-		for _, n := range s.Counts {
-			ended += n
-		}
-		step.Set(int64(ended))
+		step.Set(int64(s.Counts.Sum()))
 		step.Detail(describeRollout(s))
-		if s, err = access.NextOf(ctx, client, s); err != nil {
+		now, err := access.NextOf(ctx, client, s)
+		if err != nil {
 			err = fmt.Errorf("the rollout goes on: %w\nnext: rollout show %s", err, s.ID)
 			step.End("", err)
-			return err
+			return s, err
 		}
+		s = now
 	}
-	err = access.RolloutErr(s)
+	err := access.RolloutErr(s)
 	step.End(describeRollout(s), err)
-	if asJSON {
-		return errors.Join(printJSON(s), err)
+	all, lost := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Results: true})
+	if lost == nil { // else the counts are right all the same
+		s = all
 	}
-	showRollout(stdout, s)
-	return err
+	return s, errors.Join(printResult(s, nil, asJSON, func(w io.Writer) error { return showRollout(w, s) }), err)
 }
 
 // describeRollout returns how far a rollout is, in a few words.
 func describeRollout(s job.RolloutState) string {
-	text := fmt.Sprintf("wave %d, %d at work, %d waiting", s.Wave, s.Running, s.Waiting)
-	for kind, n := range s.Counts {
-		text += fmt.Sprintf(", %d %s", n, kind)
-	}
-	return text
+	return fmt.Sprintf("wave %d, %d at work, %d waiting%s%s", s.Wave, s.Running, s.Waiting, plaintext.Either(len(s.Counts) > 0, ", ", ""), s.Counts)
 }
 
-func showRollout(w io.Writer, s job.RolloutState) {
+func showRollout(w io.Writer, s job.RolloutState) error {
 	state := plaintext.Either(s.Ended, "ended", string(s.Wish))
-	fmt.Fprintf(w, "%s  %s, %d boards, by %s: %s %s\n  %s\n", s.ID, s.Board, s.Boards, s.By, state, plaintext.OneLine(s.Why), describeRollout(s))
-	for name, r := range s.Results {
-		if r.Kind.Failed() {
-			fmt.Fprintf(w, "  %s: %s: %s\n", plaintext.OneLine(name), r.Kind, plaintext.OneLine(r.Saw))
+	_, err := fmt.Fprintf(w, "%s  %s, %d boards, by %s: %s %s\n  %s\n", s.ID, s.Board, s.Boards, s.By, state, plaintext.OneLine(s.Why), describeRollout(s))
+	for _, r := range s.Results {
+		if r.Result != nil && r.Result.Kind.Failed() {
+			fmt.Fprintf(w, "  %s: %s: %s\n", plaintext.OneLine(r.Name), r.Result.Kind, plaintext.OneLine(r.Result.Saw))
 		}
 	}
+	return err
 }
 
 // rolloutGroup returns the commands for the rollouts of a hub.
@@ -376,46 +380,44 @@ func rolloutGroup() *Command {
 	return newGroup("rollout", "Look after the rollouts of a hub", rolloutListCommand(), rolloutShowCommand(),
 		rolloutWishCommand("pause", "Begin no other board of a rollout", job.Pause),
 		rolloutWishCommand("resume", "Go on with a rollout, also after boards failed", job.Go),
-		rolloutWishCommand("stop", "End a rollout: stop gently what runs, and begin nothing", job.Cancel))
+		rolloutWishCommand("stop", "End a rollout: stop gently what runs, and begin nothing", job.Cancel), rolloutBackCommand())
 }
 
 func rolloutListCommand() *Command {
 	c := New("list", "List the rollouts of a hub, the newest last")
 	c.Example = `slipway rollout list --json`
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			all, err := access.Ask[job.Rollouts](ctx, client, job.VerbRollouts, struct{}{})
-			return printResult(all, err, *asJSON, func(w io.Writer) error {
-				for _, s := range all.Rollouts {
-					showRollout(w, s)
-				}
-				return nil
-			})
-		})
+	return lists(c, job.VerbRollouts, func(w io.Writer, all job.Rollouts) error {
+		var err error
+		for _, s := range all.Rollouts {
+			err = errors.Join(err, showRollout(w, s))
+		}
+		return err
 	})
-	return c
 }
 
 func rolloutShowCommand() *Command {
 	c := New("show ROLLOUT", "Show a rollout: its wave, how many boards passed, and which failed")
+	c.Long = `With --to it writes what a fleet's run writes: index.html, fleet.json, junit.xml, and a report of each
+board. While the rollout runs, these have the boards that have ended.`
 	c.Example = `slipway rollout show 06FQ3C8T9KX2M4Z7 --follow
-slipway rollout show 06FQ3C8T9KX2M4Z7 --json`
+slipway rollout show 06FQ3C8T9KX2M4Z7 --to=rollout`
 	follow := c.Switch("follow", "show it until it has ended, or waits for a person")
+	to := c.Text("to=FOLDER", "", "also write its page and the reports of its boards into this folder")
 	asJSON := c.Switch("json", "print it as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			s, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutShow, job.RolloutWish{ID: words[0], Results: true})
-			if err == nil && *follow {
-				return followRollout(ctx, client, s, *asJSON)
-			}
-			return printResult(s, err, *asJSON, func(w io.Writer) error {
-				showRollout(w, s)
-				return nil
-			})
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		s, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutShow, job.RolloutWish{ID: words[0], Results: true})
+		if err != nil {
+			return err
+		}
+		if *follow {
+			s, err = followRollout(ctx, client, s, *asJSON)
+		} else {
+			err = printResult(s, nil, *asJSON, func(w io.Writer) error { return showRollout(w, s) })
+		}
+		if *to != "" && ctx.Err() == nil {
+			err = errors.Join(err, access.WriteRollout(ctx, client, s, *to))
+		}
+		return err
 	})
 	return c
 }
@@ -423,12 +425,42 @@ slipway rollout show 06FQ3C8T9KX2M4Z7 --json`
 func rolloutWishCommand(name, short string, wish job.Wish) *Command {
 	c := New(name+" ROLLOUT", short)
 	c.Example = "slipway rollout " + name + " 06FQ3C8T9KX2M4Z7"
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutWish, job.RolloutWish{ID: words[0], Wish: wish})
+	return c.wishes(job.VerbRolloutWish, func(words []string) any { return job.RolloutWish{ID: words[0], Wish: wish} })
+}
+
+func rolloutBackCommand() *Command {
+	c := New("back ROLLOUT", "Bring what the boards had before a rollout onto them again")
+	c.Long = `It is a new rollout of the earlier artifact, with the same gates, on the boards that got the one that is
+named. That one must have ended, and all of these boards must have had the same artifact before. Slipway
+asks once, for all boards.`
+	c.Example = `slipway rollout back 06FQ3C8T9KX2M4Z7 --dry-run
+slipway rollout back 06FQ3C8T9KX2M4Z7 --yes`
+	dryRun := c.Switch("dry-run", "only say which boards would get what")
+	yes := c.Switch("yes", "do not ask")
+	asJSON := c.Switch("json", "print the rollout as JSON")
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		confirm, err := c.askYes(*yes || *dryRun, "not confirmed, and nothing was begun\nnext: repeat the line with --dry-run")
+		if err != nil {
 			return err
-		})
+		}
+		wish := job.RolloutBack{ID: words[0], DryRun: true}
+		s, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
+		if err != nil || *dryRun {
+			return printResult(s, err, *asJSON, func(w io.Writer) error {
+				fmt.Fprintf(w, "%s would go to %d boards:\n", s.Artifact, s.Boards)
+				return table(w, "NAME\tSTATION", s.Plan, func(b job.RolloutBoard) []any { return []any{b.Name, b.Station} })
+			})
+		}
+		if confirm != nil {
+			err = confirm(fmt.Sprintf("Bring %s onto %d boards?", s.Artifact, s.Boards))
+		}
+		if wish.DryRun = false; err == nil {
+			s, err = access.Ask[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
+		}
+		if err == nil {
+			_, err = followRollout(ctx, client, s, *asJSON)
+		}
+		return err
 	})
 	return c
 }

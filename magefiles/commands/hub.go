@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,9 +18,12 @@ import (
 	"slipway/ci/hub/access"
 	hubpage "slipway/ci/hub/page"
 	"slipway/ci/job"
+	"slipway/ci/report"
 	"slipway/ci/station"
 	"slipway/flash/fetch"
+	"slipway/flash/identity"
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -31,24 +35,30 @@ func hubGroup() *Command {
 NATS JetStream inside this program. Nobody reaches it without TLS and an identity: the first start
 prints an invitation for its first admin. ci/hub/README.md explains hubs.`
 	c.Example = `slipway hub --name=hub.example.com
-slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
+slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub
+slipway hub --name=h1 --cluster=h1,h2,h3`
 	names := c.Names("name", "the names and addresses by which others reach this machine, with commas between them; its host name if not given")
 	listen := c.Text("listen=ADDRESS", ":4222", "where NATS listens")
 	pageAt := c.Text("page=ADDRESS", ":8443", "where the page listens, and who joins")
-	state := c.Text("state=FOLDER", "", "the folder with keys and records; hub in Slipway's state folder if not given")
+	cluster := c.Names("cluster", "three hubs that keep the same records, one of them this one: HOST or HOST:PORT, where they reach each other (6222 if not given)")
+	state := c.hubState()
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		o, err := hubOptions(*names, *state)
 		if err != nil {
 			return err
 		}
-		o.Listen, o.Page, o.Log, o.Handler = *listen, *pageAt, io.Discard, hubpage.New
+		o.Listen, o.Page, o.Log, o.Handler, o.Cluster = *listen, *pageAt, io.Discard, hubpage.New, *cluster
+		o.First = func(others []string) {
+			fmt.Fprintf(stdout, "the other hubs join this one. On this machine, for each:\n  slipway hub invite hub %s\n", strings.Join(others, "\n  slipway hub invite hub "))
+		}
 		o.Ready = func(address, token string) {
 			progress.Release(ctx)
 			writeReady(stdout, address, token)
 		}
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person or a station", hubInvitePersonCommand(), hubInviteStationCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubBoardsCommand(), hubReportCommand(), newGroup("invite", "Invite a person, a station or another hub", hubInvitePersonCommand(), hubInviteStationCommand(), hubInviteHubCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand(),
+		newGroup("table", "Keep tables of identities for the flashing places of several stations", tableAddCommand(), tableListCommand(), tableShowCommand(), tableFreeCommand()))
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -60,18 +70,27 @@ func hubOptions(names []string, state string) (o hub.Options, err error) {
 		}
 		names = []string{name}
 	}
-	if state == "" {
-		home, err := images.StateHome()
-		if err != nil {
-			return o, err
-		}
-		state = filepath.Join(home, "hub")
+	if state, err = hubFolder(state); err != nil {
+		return o, err
 	}
 	admin := "admin"
 	if u, err := user.Current(); err == nil && job.CheckName("the name", u.Username) == nil {
 		admin = u.Username
 	}
 	return hub.Options{Dir: state, Names: names, Admin: admin}, nil
+}
+
+// hubState adds the flag --state, for hubFolder.
+func (c *Command) hubState() *string {
+	return c.Text("state=FOLDER", "", "the folder with the hub's keys and records; hub in Slipway's state folder if not given")
+}
+
+func hubFolder(state string) (string, error) {
+	if state != "" {
+		return state, nil
+	}
+	home, err := images.StateHome()
+	return filepath.Join(home, "hub"), err
 }
 
 func writeReady(w io.Writer, address, token string) {
@@ -94,16 +113,13 @@ func hubOpenCommand() *Command {
 	c.Long = `The page is signed by the hub's own authority, which a browser does not know. Its certificate is in
 ca.pem of the hub's state folder, for the browser's settings.`
 	c.Example = `slipway hub open`
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			link, err := pageLink(ctx, client)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(stdout, link)
+	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
+		link, err := pageLink(ctx, client)
+		if err != nil {
 			return err
-		})
+		}
+		_, err = fmt.Fprintln(stdout, link)
+		return err
 	})
 	return c
 }
@@ -130,37 +146,99 @@ func hubInviteStationCommand() *Command {
 	return c.invites(func() job.Role { return job.AStation })
 }
 
-// invites sets c.Run to print an invitation for the role.
-func (c *Command) invites(role func() job.Role) *Command {
-	valid := c.Span("valid", time.Hour, "how long the invitation is good, 24h at most; 1h if not given")
-	ask := c.toHub()
+func hubInviteHubCommand() *Command {
+	c := New("hub NAME", "Print the line with which another hub of a cluster joins, once")
+	c.Long = `Type this on the machine of a hub that has joined, or of the first one. That hub must run, but it need
+not reach the others. The line gives the new hub the secret of all keys. So only who may read the
+state folder can make it.`
+	c.Example = `slipway hub invite hub h2`
+	valid := c.validFor()
+	state := c.hubState()
 	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		p := job.Person{V: job.Version, Name: words[0], Role: role(), ValidMS: valid.Milliseconds()}
-		return ask(ctx, func(client *access.Client) error {
-			i, err := access.Ask[job.Invitation](ctx, client, job.VerbInvite, p)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(stdout, "slipway join %s %s\n", client.Hub, access.Token(i.Secret, []byte(client.Authority)))
+	c.RunSignalled(func(_ context.Context, words []string) error {
+		dir, err := hubFolder(*state)
+		if err != nil {
 			return err
-		})
+		}
+		address, token, err := hub.InviteHub(dir, words[0], *valid)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(stdout, "slipway join %s %s\n", address, token)
+		return err
 	})
 	return c
 }
 
-// toHub adds the flag --hub to a command that asks a hub, and returns a function that calls work with
-// a connection to it.
-func (c *Command) toHub() func(ctx context.Context, work func(*access.Client) error) error {
+func (c *Command) validFor() *time.Duration {
+	return c.Span("valid", time.Hour, "how long the invitation is good, 24h at most; 1h if not given")
+}
+
+// invites sets c.Run to print an invitation for the role.
+func (c *Command) invites(role func() job.Role) *Command {
+	valid := c.validFor()
+	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		p := job.Person{V: job.Version, Name: words[0], Role: role(), ValidMS: valid.Milliseconds()}
+		i, err := access.Ask[job.Invitation](ctx, client, job.VerbInvite, p)
+		if err != nil {
+			return err
+		}
+		at := client.Hub
+		if len(client.Pages) > 1 {
+			at = strings.Join(client.Pages, ",")
+		}
+		_, err = fmt.Fprintf(stdout, "slipway join %s %s\n", at, access.Token(i.Secret, []byte(client.Authority)))
+		return err
+	})
+	return c
+}
+
+// onHub adds the flag --hub to a command, whose work gets a connection to that hub.
+func (c *Command) onHub(work func(ctx context.Context, client *access.Client, words []string) error) {
 	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
-	return func(ctx context.Context, work func(*access.Client) error) error { return onHub(ctx, *name, work) }
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return onHub(ctx, *name, func(client *access.Client) error { return work(ctx, client, words) })
+	})
+}
+
+// lists completes a command that asks a hub for a list, edits it, and prints it as JSON or by show.
+func lists[All any](c *Command, verb string, show func(w io.Writer, all All) error, edit ...func(*All)) *Command {
+	asJSON := c.Switch("json", "print them as JSON")
+	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
+		all, err := access.Ask[All](ctx, client, verb, struct{}{})
+		for _, one := range edit {
+			one(&all)
+		}
+		return printResult(all, err, *asJSON, func(w io.Writer) error { return show(w, all) })
+	})
+	return c
+}
+
+// wishes completes a command that asks a hub for one change.
+func (c *Command) wishes(verb string, wish func(words []string) any) *Command {
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		_, err := access.Ask[any](ctx, client, verb, wish(words))
+		return err
+	})
+	return c
 }
 
 func init() { fetch.Hub = access.Registry }
 
+// useHub returns the identity for a hub, as access.Load does. "hub:" in a place is then that hub, here
+// and in children.
+func useHub(name string, station bool) (access.Identity, error) {
+	id, err := access.Load(name, station)
+	if err == nil {
+		err = os.Setenv(access.Variable, id.Hub)
+	}
+	return id, err
+}
+
 // onHub calls work with a connection to a hub.
 func onHub(ctx context.Context, name string, work func(*access.Client) error) error {
-	id, err := access.Load(name, false)
+	id, err := useHub(name, false)
 	if err != nil {
 		return err
 	}
@@ -175,51 +253,78 @@ func onHub(ctx context.Context, name string, work func(*access.Client) error) er
 func hubBoardsCommand() *Command {
 	c := New("boards", "List the boards of a hub's stations")
 	c.Example = `slipway hub boards --json`
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			list, err := access.Ask[job.BoardList](ctx, client, job.VerbBoardList, struct{}{})
-			return printResult(list, err, *asJSON, func(w io.Writer) error {
-				return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) string {
-					state := plaintext.Either(!b.Heard, "not heard", plaintext.Either(b.Job != "", "at work: "+b.Job, plaintext.Either(b.Note != "", b.Note, "free")))
-					last := ""
-					if b.Last != nil {
-						last = string(b.Last.Kind)
-					}
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.Name, b.Board.Board, b.Station, state, last)
-				})
-			})
+	return lists(c, job.VerbBoardList, func(w io.Writer, list job.BoardList) error {
+		return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) []any {
+			state := plaintext.Either(!b.Heard, "not heard", plaintext.Either(b.Job != "", "at work: "+b.Job, plaintext.Either(b.Note != "", b.Note, "free")))
+			last := ""
+			if b.Last != nil {
+				last = string(b.Last.Kind)
+			}
+			return []any{b.Name, b.Board.Board, b.Station, state, last}
 		})
 	})
-	return c
 }
 
 func hubPeopleCommand() *Command {
 	c := New("people", "List the people and stations that joined a hub")
 	c.Example = `slipway hub people --json`
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			people, err := access.Ask[job.People](ctx, client, job.VerbPeople, struct{}{})
-			return printResult(people, err, *asJSON, func(w io.Writer) error {
-				return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) string {
-					role := plaintext.Either(p.Key == "", "removed", string(p.Role))
-					return fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, role, p.Since.Format(time.DateTime), p.By)
+	return lists(c, job.VerbPeople, func(w io.Writer, people job.People) error {
+		return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) []any {
+			role := plaintext.Either(p.Key == "", "removed", string(p.Role))
+			return []any{p.Name, role, p.Since.Format(time.DateTime), p.By}
+		})
+	})
+}
+
+func hubReportCommand() *Command {
+	c := New("report NAME", "Print the newest report of a board, or list its reports")
+	c.Long = `NAME is the board's name on the hub. The hub keeps the last 200 reports of each board.`
+	c.Example = `slipway hub report lab3-07
+slipway hub report lab3-07 --list
+slipway hub report lab3-07 --number=412 --as=html`
+	list := c.Switch("list", "list the numbers, times and jobs of its reports")
+	number := c.Number("number", 0, 1, "the number of an earlier report")
+	form := c.reportForm()
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		b, err := access.FindBoard(ctx, client, words[0])
+		if err != nil {
+			return err
+		}
+		wish := job.ReportWish{Station: b.Station, Name: b.Name, N: uint64(*number)}
+		if *list {
+			all, err := access.Ask[job.Reports](ctx, client, job.VerbReportList, wish)
+			return printResult(all, err, *form != nil, func(w io.Writer) error {
+				return table(w, "NUMBER\tAT\tJOB", all.Reports, func(r job.Report) []any {
+					return []any{r.N, r.At.UTC().Format(time.RFC3339), r.ID}
 				})
 			})
-		})
+		}
+		sent, err := access.Ask[job.Report](ctx, client, job.VerbReportGet, wish)
+		if err != nil {
+			return err
+		}
+		one, err := sent.Only()
+		if err == nil && *form != nil {
+			return report.WriteAs(stdout, *form, one)
+		}
+		if err == nil {
+			one.Summary(stdout)
+		}
+		return err
 	})
 	return c
 }
 
-// table writes a title and a line for each of all.
-func table[T any](w io.Writer, title string, all []T, line func(T) string) error {
+// table writes a title and a line of cells for each of all.
+func table[T any](w io.Writer, title string, all []T, cells func(T) []any) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, title)
 	for _, one := range all {
-		fmt.Fprintln(tw, plaintext.Printable(line(one)))
+		var line []string
+		for _, cell := range cells(one) {
+			line = append(line, plaintext.OneLine(fmt.Sprint(cell))) // a line break would forge a line
+		}
+		fmt.Fprintln(tw, strings.Join(line, "\t"))
 	}
 	return tw.Flush()
 }
@@ -227,31 +332,85 @@ func table[T any](w io.Writer, title string, all []T, line func(T) string) error
 func hubRemoveCommand() *Command {
 	c := New("remove NAME", "Refuse a person or a station from now on, and end its connections")
 	c.Example = `slipway hub remove bench-3`
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[struct{}](ctx, client, job.VerbRemove, job.Person{Name: words[0]})
-			return err
-		})
-	})
-	return c
+	return c.wishes(job.VerbRemove, func(words []string) any { return job.Person{Name: words[0]} })
 }
 
 func hubLogCommand() *Command {
 	c := New("log", "Print who asked a hub for which change, the newest last")
 	c.Example = `slipway hub log --json`
-	asJSON := c.Switch("json", "print the records as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			audit, err := access.Ask[hub.Audit](ctx, client, job.VerbAudit, struct{}{})
-			return printResult(audit, err, *asJSON, func(w io.Writer) error {
-				return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) string {
-					what := plaintext.Either(r.Refused == "", r.What, "refused: "+r.Refused)
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, plaintext.OneLine(what))
-				})
-			})
+	return lists(c, job.VerbAudit, func(w io.Writer, audit hub.Audit) error {
+		return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) []any {
+			what := plaintext.Either(r.Refused == "", r.What, "refused: "+r.Refused)
+			return []any{r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, what}
 		})
+	})
+}
+
+func tableAddCommand() *Command {
+	c := New("add NAME FILE", "Add the rows of a CSV file to a table of identities")
+	c.Long = `The first column names the rows. A row that the table has already stays as it is. place.yml names the
+table as hub:NAME: flash/identity.md. Add no row that a card got from another table.`
+	c.Example = `slipway hub table add lab boards.csv`
+	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		data, err := localfile.Read(words[1], 16<<20)
+		if err != nil {
+			return localfile.ExplainUnreadable(words[1], err)
+		}
+		head, _, lines, err := identity.Lines(words[1], data)
+		if err != nil {
+			return report.Because(ctx, report.ErrWrong, err)
+		}
+		for some := range slices.Chunk(lines, 200) { // each is a write that the hub's disk has
+			rows := job.TableRows{Table: words[0], CSV: head + strings.Join(some, "")}
+			if _, err := access.Ask[struct{}](ctx, client, job.VerbTableAdd, rows); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return c
+}
+
+func tableListCommand() *Command {
+	c := New("list", "List the tables of a hub, and how many rows are free, reserved and used")
+	c.Example = `slipway hub table list --json`
+	return lists(c, job.VerbTables, func(w io.Writer, all job.Tables) error {
+		return table(w, "TABLE\tROWS\tFREE\tRESERVED\tUSED", all.Tables, func(t job.TableCount) []any {
+			return []any{t.Table, t.Rows, t.Rows - t.Reserved - t.Used, t.Reserved, t.Used}
+		})
+	})
+}
+
+func tableShowCommand() *Command {
+	c := New("show NAME", "Show which station holds which rows of a table, and which cards have them")
+	c.Example = `slipway hub table show lab --json`
+	asJSON := c.Switch("json", "print them as JSON")
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) (err error) {
+		var all job.Table
+		for some := (job.Table{More: true}); some.More && err == nil; all.Rows = append(all.Rows, some.Rows...) {
+			some, err = access.Ask[job.Table](ctx, client, job.VerbTable, job.TableWish{Table: words[0], From: len(all.Rows)})
+		}
+		return printResult(all, err, *asJSON, func(w io.Writer) error { return showRows(w, all.Rows) })
+	})
+	return c
+}
+
+func showRows(w io.Writer, rows []job.TableRow) error {
+	return table(w, "ROW\tSTATION\tPLACE\tCARD\tSINCE", rows, func(r job.TableRow) []any {
+		since := plaintext.Either(r.Card == "", "", r.Used.UTC().Format(time.RFC3339))
+		return []any{r.Row, r.Station, r.Place, r.Card, since}
+	})
+}
+
+func tableFreeCommand() *Command {
+	c := New("free NAME STATION", "Give back the rows that a removed station held and no card has")
+	c.Long = `Cards that the station wrote and the hub did not hear of may have some of these rows. Look at the
+records of its places first.`
+	c.Example = `slipway hub table free lab bench-3`
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		free, err := access.Ask[job.Table](ctx, client, job.VerbTableFree, job.TableWish{Table: words[0], Station: words[1]})
+		return printResult(free, err, false, func(w io.Writer) error { return showRows(w, free.Rows) })
 	})
 	return c
 }
@@ -259,9 +418,16 @@ func hubLogCommand() *Command {
 func joinCommand() *Command {
 	c := New("join ADDRESS TOKEN", "Join a hub, as the person or the station that was invited")
 	c.Long = `An admin of the hub gets the line from "slipway hub invite". The key is made here and does not leave this
-machine. It is kept with what else the hub needs in hubs/ of Slipway's state folder.`
-	c.Example = `slipway join hub.example.com:8443 TOKEN`
+machine. It is kept with what else the hub needs in hubs/ of Slipway's state folder.
+
+The token of another hub begins with "HUB-". Then this machine becomes a hub of that cluster.`
+	c.Example = `slipway join hub.example.com:8443 TOKEN
+slipway join h1:8443,h2:8443,h3:8443 TOKEN  # the first that answers`
+	state := c.hubState()
 	c.RunSignalled(func(ctx context.Context, words []string) error {
+		if strings.HasPrefix(words[1], access.HubToken) {
+			return joinAsHub(ctx, words[0], words[1], *state)
+		}
 		id, err := access.Join(ctx, words[0], words[1])
 		if err != nil {
 			return err
@@ -271,6 +437,26 @@ machine. It is kept with what else the hub needs in hubs/ of Slipway's state fol
 		return err
 	})
 	return c
+}
+
+// joinAsHub makes the state folder of another hub of a cluster.
+func joinAsHub(ctx context.Context, addresses, token, state string) error {
+	dir, err := hubFolder(state)
+	if err == nil {
+		err = hub.CanJoin(dir)
+	}
+	if err != nil {
+		return err
+	}
+	joined, err := access.JoinHub(ctx, addresses, token)
+	if err == nil {
+		err = hub.KeepShare(dir, joined)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "%s joined the cluster\nnext: slipway hub --name=%[1]s --cluster=%s\n", plaintext.OneLine(joined.Name), plaintext.OneLine(strings.Join(joined.Hub.Hubs, ",")))
+	return err
 }
 
 func article(r job.Role) string {
@@ -287,10 +473,10 @@ Each job runs as a child of its own, which is the line that a person would type 
 when the station ends, and the next start waits for it.`
 	c.Example = `slipway station
 slipway station bench.yml --parallel=4`
-	parallel := c.Number("parallel", 0, 1, "jobs at a time; what station.yml says, or 16, if not given")
+	parallel := c.Number("parallel", 0, 1, "jobs at a time; what station.yml says, or 4, if not given")
 	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		id, err := access.Load(*name, true)
+		id, err := useHub(*name, true)
 		if err != nil {
 			return err
 		}
@@ -299,13 +485,10 @@ slipway station bench.yml --parallel=4`
 			return err
 		}
 		o.Parallel = *parallel
-		if err := os.Setenv(access.Variable, id.Hub); err != nil { // for the children
-			return err
-		}
 		progress.Release(ctx)
 		return unlessStopped(ctx, station.Run(ctx, o))
 	})
-	return c.with(stationListCommand(), stationDrainCommand())
+	return c.with(stationListCommand(), stationDrainCommand(), stationNameCommand())
 }
 
 func stationOptions(id access.Identity, config string) (station.Options, error) {
@@ -331,20 +514,29 @@ func stationFile(given string) string {
 func stationListCommand() *Command {
 	c := New("list", "List the stations of a hub, and whether it hears them")
 	c.Example = `slipway station list --json`
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			list, err := access.Ask[job.StationList](ctx, client, job.VerbStationList, struct{}{})
-			return printResult(list, err, *asJSON, func(w io.Writer) error {
-				return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE", list.Stations, func(s job.HubStation) string {
-					state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30))
-				})
-			})
+	return lists(c, job.VerbStationList, func(w io.Writer, list job.StationList) error {
+		return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE\tBUILDS ON", list.Stations, func(s job.HubStation) []any {
+			state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
+			return []any{s.Name, state, s.Machine, s.Program, fmt.Sprintf("%.1f GiB", float64(s.FreeBytes)/(1<<30)), plaintext.Either(s.Builds, s.Arch, "")}
 		})
 	})
-	return c
+}
+
+func stationNameCommand() *Command {
+	c := New("name STATION DEVICE NAME", "Name a device that a station announces, so that it takes jobs")
+	c.Long = `DEVICE is what "hub boards" shows. The station keeps the name in its state folder, and refuses one that
+its station.yml has. It is for an admin.`
+	c.Example = `slipway station name bench-3 sdb card-7 --board=raspberrypi5`
+	board := c.Text("board=BOARD", "", "the kind of the board")
+	c.check = func([]string) error {
+		if *board == "" {
+			return errors.New("--board is missing: which kind of board is it?")
+		}
+		return nil
+	}
+	return c.wishes(job.VerbNameDevice, func(words []string) any {
+		return job.NameDevice{Station: words[0], Device: words[1], Name: words[2], Board: *board}
+	})
 }
 
 func stationDrainCommand() *Command {
@@ -353,11 +545,8 @@ func stationDrainCommand() *Command {
 	c.Example = `slipway station drain bench-3
 slipway station drain bench-3 --back`
 	back := c.Switch("back", "let it begin jobs again")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			return station.Drain(ctx, client, words[0], *back)
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		return station.Drain(ctx, client, words[0], *back)
 	})
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -37,24 +38,17 @@ func jobListCommand() *Command {
 slipway job list --json`
 	board := c.Text("board=BOARD", "", "only those of this kind of board, or of the board with this name")
 	failed := c.Switch("failed", "only those that failed")
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			all, err := access.Ask[job.Changes](ctx, client, job.VerbJobList, struct{}{})
-			all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
-				return *board != "" && c.Job.Board != *board && c.Job.Name != *board || *failed && (c.Job.Result == nil || !c.Job.Result.Kind.Failed())
-			})
-			slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Compare(a.Job.ID, b.Job.ID) })
-			return printResult(all, err, *asJSON, func(w io.Writer) error {
-				return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) string {
-					j := c.Job
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", j.ID, j.Station, j.Name, j.Board, stepsOf(j), j.By, stateOf(j))
-				})
-			})
+	return lists(c, job.VerbJobList, func(w io.Writer, all job.Changes) error {
+		return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) []any {
+			j := c.Job
+			return []any{j.ID, j.Station, j.Subject(), j.Board, stepsOf(j), j.By, stateOf(j)}
 		})
+	}, func(all *job.Changes) {
+		all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
+			return *board != "" && c.Job.Board != *board && c.Job.Name != *board || *failed && (c.Job.Result == nil || !c.Job.Result.Kind.Failed())
+		})
+		slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job.ID, b.Job.ID)) })
 	})
-	return c
 }
 
 // stepsOf returns the names of a job's steps.
@@ -81,27 +75,24 @@ func jobShowCommand() *Command {
 	c.Example = `slipway job show 06FQ3C8T9KX2M4Z7
 slipway job show 06FQ3C8T9KX2M4Z7 --json`
 	asJSON := c.Switch("json", "print it as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
-			return printResult(change.Job, err, *asJSON, func(w io.Writer) error { return showJob(w, change.Job) })
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
+		return printResult(change.Job, err, *asJSON, func(w io.Writer) error { return showJob(w, change.Job) })
 	})
 	return c
 }
 
 func showJob(w io.Writer, j job.Job) error {
-	fmt.Fprintf(w, "%s  %s of %s (%s), by %s: %s\n", j.ID, j.Name, j.Station, j.Board, j.By, stateOf(j))
+	fmt.Fprintln(w, plaintext.OneLine(fmt.Sprintf("%s  %s of %s (%s), by %s: %s", j.ID, j.Subject(), cmp.Or(j.Station, "any builder"), j.Board, j.By, stateOf(j))))
 	if r := j.Result; r != nil {
 		for _, s := range r.Steps {
-			fmt.Fprintf(w, "  %-8s exit status %d after %v\n", s.Do, s.Status, (time.Duration(s.ElapsedMS) * time.Millisecond).Round(time.Second/10))
+			fmt.Fprintf(w, "  %-8s exit status %d after %v\n", plaintext.OneLine(string(s.Do)), s.Status, (time.Duration(s.ElapsedMS) * time.Millisecond).Round(time.Second/10))
 		}
 		if r.Saw != "" {
 			fmt.Fprintln(w, " ", plaintext.OneLine(r.Saw))
 		}
 		if r.Line != "" {
-			fmt.Fprintf(w, "by hand on %s: %s\n", j.Station, plaintext.OneLine(r.Line))
+			fmt.Fprintf(w, "by hand on %s: %s\n", plaintext.OneLine(j.Station), plaintext.OneLine(r.Line))
 		}
 	}
 	return nil
@@ -111,17 +102,19 @@ func jobLogCommand() *Command {
 	c := New("log JOB", "Print what a job has said")
 	c.Example = `slipway job log 06FQ3C8T9KX2M4Z7 --follow`
 	follow := c.Switch("follow", "print on until the job has ended")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error { return printLog(ctx, client, words[0], *follow) })
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		return printLog(ctx, client, words[0], *follow)
 	})
 	return c
 }
 
 func printLog(ctx context.Context, client *access.Client, id string, follow bool) error {
-	wish := job.LogWish{ID: id, N: 1, Now: !follow}
+	wish, ask := job.LogWish{ID: id, N: 1, Now: !follow}, access.Ask[job.Log]
+	if follow {
+		ask = access.AskOn[job.Log]
+	}
 	for {
-		piece, err := access.Ask[job.Log](ctx, client, job.VerbJobLog, wish)
+		piece, err := ask(ctx, client, job.VerbJobLog, wish)
 		if err != nil {
 			return err
 		}
@@ -137,25 +130,20 @@ func jobWaitCommand() *Command {
 	c := New("wait JOB", "Show a job's progress until it has ended; its exit status is this one's")
 	c.Example = `slipway job wait 06FQ3C8T9KX2M4Z7`
 	c.exits = exitsOfSmoke
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
-			if err != nil {
-				return err
-			}
-			return followJob(ctx, client, change.Job, false)
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
+		if err != nil {
+			return err
+		}
+		return followJob(ctx, client, change.Job, false)
 	})
 	return c
 }
 
 // followJob shows a job's progress until it has ended, and returns its result as an error.
 func followJob(ctx context.Context, client *access.Client, j job.Job, asJSON bool) error {
-	ended, err := access.Follow(ctx, client, j, func(e progress.Event) { progress.Relay(ctx, e) })
+	ended, err := awaitJob(ctx, client, j)
 	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("the job goes on: %w\nnext: job wait %s", context.Cause(ctx), j.ID)
 	case err != nil:
 		return err
 	case asJSON:
@@ -164,21 +152,24 @@ func followJob(ctx context.Context, client *access.Client, j job.Job, asJSON boo
 	return errors.Join(showJob(stdout, ended), access.Err(ended))
 }
 
+// awaitJob shows a job's progress until it has ended, and returns it.
+func awaitJob(ctx context.Context, client *access.Client, j job.Job) (job.Job, error) {
+	ended, err := access.Follow(ctx, client, j, func(e progress.Event) { progress.Relay(ctx, e) })
+	if ctx.Err() != nil {
+		err = fmt.Errorf("the job goes on: %w\nnext: job wait %s", context.Cause(ctx), j.ID)
+	}
+	return ended, err
+}
+
 func jobStopCommand() *Command {
 	c := New("stop JOB", "Stop a job, as Ctrl-C stops its command")
 	c.Long = `A job that waits ends at once. One that runs finishes what must not be cut off. --now is the second Ctrl-C.`
 	c.Example = `slipway job stop 06FQ3C8T9KX2M4Z7
 slipway job stop 06FQ3C8T9KX2M4Z7 --now`
 	now := c.Switch("now", "do not wait")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		how := job.Stop(plaintext.Either(*now, string(job.Now), string(job.Gently)))
-		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[job.Change](ctx, client, job.VerbJobStop, job.StopWish{ID: words[0], How: how})
-			return err
-		})
+	return c.wishes(job.VerbJobStop, func(words []string) any {
+		return job.StopWish{ID: words[0], How: job.Stop(plaintext.Either(*now, string(job.Now), string(job.Gently)))}
 	})
-	return c
 }
 
 func jobAbandonCommand() *Command {
@@ -186,14 +177,7 @@ func jobAbandonCommand() *Command {
 	c.Long = `What the board has is then unknown, and the job says so. It is for an admin, when a station's machine is
 lost. The name of the station proves that no other job is meant.`
 	c.Example = `slipway job abandon 06FQ3C8T9KX2M4Z7 bench-3`
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[job.Change](ctx, client, job.VerbAbandon, job.StopWish{ID: words[0], Station: words[1]})
-			return err
-		})
-	})
-	return c
+	return c.wishes(job.VerbAbandon, func(words []string) any { return job.StopWish{ID: words[0], Station: words[1]} })
 }
 
 // jobExecCommand returns the command job exec, which a station starts for each job.
@@ -276,6 +260,55 @@ func (v *viaHub) run(ctx context.Context, spec images.Spec, name string, asJSON 
 	})
 }
 
+// checkTravels returns an error for a board that a builder would not build as this machine does.
+func checkTravels(ctx context.Context, spec images.Spec) error {
+	name := spec.TypedName()
+	if name != spec.Board {
+		return fmt.Errorf("%s: a project file does not travel to a builder, only a board of yours does\nnext: build %s", name, plaintext.Quote(name))
+	}
+	local, err := images.LocalLayers(ctx, spec, options)
+	if err == nil && len(local) > 0 {
+		err = fmt.Errorf("%s: the layers of %s are folders of this machine, and only commits travel to a builder\nnext: build %[1]s  # here; or give each a url and a commit in its project file", name, strings.Join(local, ", "))
+	}
+	return err
+}
+
+// build lets a builder of the hub build a board, and pulls the artifact into the board's folder.
+func (v *viaHub) build(ctx context.Context, spec images.Spec, targets []string, asJSON bool) error {
+	err := checkTravels(ctx, spec)
+	if err != nil {
+		return err
+	}
+	return onHub(ctx, *v.name, func(client *access.Client) error {
+		j := job.Job{Name: job.Builder, Board: spec.Board, Steps: []job.Step{{Do: job.Build, Targets: strings.Join(targets, ",")}}}
+		j.LimitMS, j.StartWithinMS = job.Times(j.Steps)
+		if j.Arch, err = access.BuilderArch(ctx, client); err != nil {
+			return err
+		}
+		if j.Project, err = client.SendProject(ctx, spec.Board); err != nil {
+			return err
+		}
+		added, err := access.Submit(ctx, client, j)
+		switch {
+		case err != nil:
+			return err
+		case *v.detach:
+			_, err := fmt.Fprintln(stdout, added.Job.ID)
+			return err
+		}
+		ended, err := awaitJob(ctx, client, added.Job)
+		if err = cmp.Or(err, access.Err(ended)); err != nil {
+			return err
+		}
+		dir := options.BoardDir(spec)
+		if _, err := store.Pull(ctx, job.Builds+"@"+ended.Result.Artifact, store.PullOptions{Into: dir}); err != nil {
+			return err
+		}
+		a, err := images.ReadArtifact(dir)
+		return ci.ShowArtifact(stdout, a, err, asJSON)
+	})
+}
+
 // submit sends the artifact of a board to the hub, unless it is there, adds a job with these steps for
 // the board with a name there, and passes the job to follow.
 func submit(ctx context.Context, client *access.Client, spec images.Spec, name string, steps func(job.HubBoard) ([]job.Step, error), follow func(job.Job) error) error {
@@ -283,12 +316,18 @@ func submit(ctx context.Context, client *access.Client, spec images.Spec, name s
 	if err != nil {
 		return err
 	}
-	j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board, LimitMS: access.Limit.Milliseconds(), StartWithinMS: access.StartWithin.Milliseconds()}
+	j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board}
 	if j.Steps, err = steps(b); err != nil {
 		return err
 	}
-	if j.Artifact, err = pushToHub(ctx, spec); err != nil {
+	j.LimitMS, j.StartWithinMS = job.Times(j.Steps)
+	if j.Project, err = client.SendProject(ctx, spec.Board); err != nil {
 		return err
+	}
+	if b.Image == "" {
+		if j.Artifact, err = pushToHub(ctx, spec); err != nil {
+			return err
+		}
 	}
 	added, err := access.Submit(ctx, client, j)
 	if err != nil {
@@ -386,6 +425,9 @@ func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep b
 		}
 		err = submit(ctx, client, spec, spec.Board, stepsOnly(job.Flash, job.Boot, job.Deploy, job.Smoke), func(j job.Job) error { return followJob(ctx, client, j, false) })
 		if keep && ctx.Err() == nil {
+			if err != nil { // it is returned only after Ctrl-C
+				fmt.Fprintln(stderr, "Error:", err)
+			}
 			fmt.Fprintln(stderr, "the hub and the station go on until Ctrl-C")
 			<-ctx.Done()
 		}

@@ -57,14 +57,18 @@ func usageOf(cmd *cobra.Command, err error) error {
 }
 
 // askYes returns a function that asks for "yes" and fails with refusal, or nil if the line answered.
-// Without a terminal it returns refusal as a usageError, whose next line is a dry run.
+// Without a terminal it returns refusal as a usageError, whose next line is a dry run if the refusal
+// has a next step, else the command's help.
 func (c *Command) askYes(answered bool, refusal string) (func(question string) error, error) {
-	switch why, _, _ := strings.Cut(refusal, "\nnext: "); {
+	switch why, _, canTry := strings.Cut(refusal, "\nnext: "); {
 	case answered:
 		return nil, nil
 	case !term.IsTerminal(int(os.Stdin.Fd())):
 		what := strings.Join(pathOf(c.Command), " ") + ": standard input is no terminal, so nobody can type yes: " + why
-		return nil, usageError{what, append(slices.Clone(typedLine(c.Command)), "--dry-run")}
+		if canTry {
+			return nil, usageError{what, append(slices.Clone(typedLine(c.Command)), "--dry-run")}
+		}
+		return nil, usageError{what, helpLine(pathOf(c.Command))}
 	}
 	return ci.AskYes(os.Stdin, stderr, refusal), nil
 }

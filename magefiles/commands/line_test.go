@@ -253,6 +253,15 @@ func TestWrongLines(t *testing.T) {
 	}
 }
 
+// A hub has no dry run: without a terminal, its next step is not one.
+func TestNobodyAnswers(t *testing.T) {
+	for refusal, want := range map[string]string{notUpdated: " --dry-run", notSent: " help"} {
+		if _, err := updateCommand().askYes(false, refusal); err == nil || !strings.HasSuffix(err.Error(), want) || !strings.Contains(err.Error(), "--yes confirms") || StatusOf(err) != 2 {
+			t.Errorf("%s: %v; want it to end with %q", refusal, err, want)
+		}
+	}
+}
+
 // exampleArgs returns a line with all words and flags of a command.
 func exampleArgs(cmd *cobra.Command) (words, flags []string) {
 	for _, field := range strings.Fields(cmd.Use)[1:] {
@@ -263,7 +272,7 @@ func exampleArgs(cmd *cobra.Command) (words, flags []string) {
 	}
 	values := map[string]string{"N": "2", "TIME": "1s", "AGE": "30d", "bool": "true", "RATE": "1M", "MODE": "0600", "FORM": "tap", "PERCENT,...": "10,50", "FINGERPRINT": "SHA256:" + strings.Repeat("A", 43)}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if others := []string{"hub", "detach", "waves", "pause-after-wave"}; slices.Contains(others, f.Name) && cmd.Flags().Lookup("detach") != nil || slices.Contains(others[2:], f.Name) || cmd.Name() == "up" && f.Name == "hub" {
+		if others := []string{"hub", "detach", "waves", "pause-after-wave", "patience", "follow"}; slices.Contains(others, f.Name) && cmd.Flags().Lookup("detach") != nil || slices.Contains(others[2:], f.Name) || cmd.Name() == "up" && f.Name == "hub" {
 			return // most of the others do nothing beside them
 		}
 		if f.Name == "conf" || f.Name == "branch" || f.Name == "help" || cmd.Name() == "doctor" && f.Name == "hub" || (cmd.Name() == "smoke" || cmd.Name() == "plan") && f.Name == "json" {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"slipway/ci/job"
 )
 
 // Each error that a command ends with goes through one filter, for Mage too.
@@ -20,6 +22,26 @@ func TestErrorsAreClean(t *testing.T) {
 	var b strings.Builder
 	if status := Main([]string{"boards", text}, &b); status != 2 || strings.ContainsAny(b.String(), "\x1b\u009b\u202e") || strings.Contains(b.String(), "S3CRET") {
 		t.Errorf("Main = %d, and wrote %q", status, b.String())
+	}
+}
+
+// What a station or a person wrote stays in its cell, and in its line.
+func TestForgedLines(t *testing.T) {
+	var b strings.Builder
+	const text = "free\nlab-2\torin\x1b[2K"
+	if err := table(&b, "NAME\tSTATE", []string{text}, func(s string) []any { return []any{"lab-1", s} }); err != nil {
+		t.Fatal(err)
+	}
+	if want := "NAME   STATE\nlab-1  free lab-2 orin[2K\n"; b.String() != want {
+		t.Errorf("table wrote %q; want %q", b.String(), want)
+	}
+	b.Reset()
+	j := job.Job{ID: "1", By: text, Stop: text, Result: &job.Result{Steps: []job.StepResult{{Do: text}}}}
+	if err := showJob(&b, j); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(b.String(), "\n") != 2 || strings.ContainsAny(b.String(), "\t\x1b") {
+		t.Errorf("showJob wrote %q; want two lines", b.String())
 	}
 }
 

@@ -44,11 +44,12 @@ type area struct {
 	begin       func(context.Context, *session) error // sets the words that the script cannot
 	about       string                                // what the table is about
 	variants    []variant
-	ordered     bool // the variants need one another, and the bytes on the line count
+	measure     func(context.Context, *session) error // instead of all below; the variants are names for --only
+	ordered     bool                                  // the variants need one another, and the bytes on the line count
 	ratios      []ratio
 }
 
-var areas = map[string]area{"deploy": deploy, "flash": flash, "hook": hook, "layers": layers, "place": newPlace(), "store": store}
+var areas = map[string]area{"deploy": deploy, "flash": flash, "hook": hook, "hub": hub, "layers": layers, "place": newPlace(), "store": store}
 
 // Areas returns the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
@@ -185,6 +186,9 @@ func inMountNamespace(work func() error) error {
 // measureTable runs the script's setup, measures all variants and writes the table. It runs the
 // script's end also after an error.
 func (s *session) measureTable(ctx context.Context) (err error) {
+	if s.measure != nil {
+		return s.measure(ctx, s)
+	}
 	ctx, cancel := context.WithCancel(ctx) // with which servers end
 	defer cancel()
 	if err := s.setUp(ctx); err != nil {

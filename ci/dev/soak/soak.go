@@ -29,11 +29,16 @@ type Options struct {
 	Seed       uint64
 	Containers int // one after another
 	Cards      int
+	Hubs       int
+	Stations   int
+	Boards     int // of each station
+	Rounds     int
+	Part       string   // of the soak of hubs
 	Self       []string // the program with our commands
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
-	"build": Build, "flash": Flash, "hook": Hook, "layers": Layers, "place": Place, "update": Update,
+	"build": Build, "flash": Flash, "hook": Hook, "hub": Hub, "layers": Layers, "place": Place, "update": Update,
 }
 
 // Areas returns the names that Run accepts.

@@ -21,7 +21,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"slipway/ci/job"
@@ -29,6 +28,7 @@ import (
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // Variable names the hub, if several were joined.
@@ -42,9 +42,13 @@ type Identity struct {
 	Role      job.Role `json:"role"`
 	Seed      string   `json:"seed"` // the secret key
 	JWT       string   `json:"jwt"`
-	Authority string   `json:"authority"` // PEM
-	Addresses []string `json:"addresses"` // of NATS
+	Authority string   `json:"authority"`       // PEM
+	Addresses []string `json:"addresses"`       // of NATS
+	Pages     []string `json:"pages,omitempty"` // of all hubs of a cluster
 }
+
+// HubToken begins the token of another hub of a cluster.
+const HubToken = "HUB-"
 
 // Token returns what an invited person types: the secret, and the digest of the hub's authority.
 func Token(secret string, authority []byte) string {
@@ -57,17 +61,10 @@ func digestOf(der []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Join takes an invitation at a hub's address, and keeps the new identity. It makes the key here; the
-// hub sees only its public half. It sends nothing to a hub whose authority is not the token's.
-func Join(ctx context.Context, address, token string) (Identity, error) {
-	secret, digest, found := strings.Cut(token, ".")
-	if _, _, err := net.SplitHostPort(address); err != nil || !found {
-		return Identity{}, errors.New("want HOST:PORT TOKEN, as \"slipway hub invite\" prints them")
-	}
-	authority, err := fetchAuthority(ctx, address, digest)
-	if err != nil {
-		return Identity{}, err
-	}
+// Join takes an invitation at the first of the addresses, with commas between them, that answers, and
+// keeps the new identity. It makes the key here; the hub sees only its public half. It sends nothing to
+// a hub whose authority is not the token's.
+func Join(ctx context.Context, addresses, token string) (Identity, error) {
 	key, err := nkeys.CreateUser()
 	if err != nil {
 		return Identity{}, err
@@ -80,13 +77,43 @@ func Join(ctx context.Context, address, token string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	id := Identity{V: job.Version, Hub: address, Seed: string(seed), Authority: string(authority)}
-	var joined job.Joined
-	if err := id.post(ctx, "/join", job.Join{Secret: secret, Key: public}, &joined); err != nil {
-		return Identity{}, fmt.Errorf("join %s: %w", address, err)
+	id, joined, err := join(ctx, addresses, token, public)
+	if err != nil {
+		return Identity{}, err
 	}
-	id.Name, id.Role, id.JWT, id.Addresses = joined.Name, joined.Role, joined.JWT, joined.Addresses
+	id.Seed, id.Name, id.Role, id.JWT, id.Addresses, id.Pages = string(seed), joined.Name, joined.Role, joined.JWT, joined.Addresses, joined.Pages
 	return id, id.save()
+}
+
+// JoinHub takes the invitation of a hub, and returns what it shares with the other hubs.
+func JoinHub(ctx context.Context, addresses, token string) (job.Joined, error) {
+	_, joined, err := join(ctx, addresses, token, "")
+	if err == nil && joined.Hub == nil {
+		err = errors.New("the hub does not answer as one that was asked by another hub")
+	}
+	return joined, err
+}
+
+// join sends an invitation to the first of the addresses that shows the token's authority.
+func join(ctx context.Context, addresses, token, public string) (id Identity, joined job.Joined, err error) {
+	secret, digest, found := strings.Cut(token, ".")
+	if !found {
+		return id, joined, errors.New("want HOST:PORT TOKEN, as \"slipway hub invite\" prints them")
+	}
+	var errs []error
+	for _, address := range strings.Split(addresses, ",") {
+		authority, err := fetchAuthority(ctx, address, digest)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		id = Identity{V: job.Version, Hub: address, Authority: string(authority)}
+		if err = id.post(ctx, "/join", job.Join{Secret: secret, Key: public}, &joined); err == nil {
+			return id, joined, nil
+		}
+		errs = append(errs, fmt.Errorf("join %s: %w", address, err))
+	}
+	return id, joined, errors.Join(errs...)
 }
 
 // fetchAuthority returns the certificate, in PEM, of the authority with this digest, if the hub at an
@@ -121,12 +148,17 @@ func hostOf(address string) string {
 	return host
 }
 
-// HTTP returns a client that trusts only the hub's own authority.
-func (id Identity) HTTP() *http.Client {
+// roots returns the hub's own authority.
+func (id Identity) roots() *x509.CertPool {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(id.Authority))
+	return roots
+}
+
+// HTTP returns a client that trusts only the hub's own authority.
+func (id Identity) HTTP() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: id.roots()}
 	return &http.Client{Transport: transport}
 }
 
@@ -176,6 +208,19 @@ func fileOf(hub string, station bool) string {
 
 // save keeps an identity, and makes its hub the one of commands that name none.
 func (id Identity) save() error {
+	if err := id.write(func(error, Identity) bool { return true }); err != nil {
+		return err
+	}
+	dir, err := folder()
+	if err != nil {
+		return err
+	}
+	return localfile.Replace(filepath.Join(dir, "last"), []byte(id.Hub+"\n"))
+}
+
+// write writes the identity's file, if may agrees with what is there, or with the error that nothing
+// can be read. Another process may write at the same time.
+func (id Identity) write(may func(unread error, old Identity) bool) error {
 	dir, err := folder()
 	if err != nil {
 		return err
@@ -183,10 +228,30 @@ func (id Identity) save() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := localfile.WriteJSON(filepath.Join(dir, fileOf(id.Hub, id.Role == job.AStation)), id, 0o600); err != nil {
+	lock, err := localfile.Lock(context.Background(), filepath.Join(dir, "lock"), 0o600)
+	if err != nil {
 		return err
 	}
-	return localfile.Replace(filepath.Join(dir, "last"), []byte(id.Hub+"\n"))
+	defer lock.Close()
+	name := filepath.Join(dir, fileOf(id.Hub, id.Role == job.AStation))
+	if old, unread := read(name); !may(unread, old) {
+		return nil
+	}
+	return localfile.WriteJSON(name, id, 0o600)
+}
+
+func read(name string) (id Identity, err error) {
+	data, err := localfile.Read(name, maxAnswerBytes)
+	if err == nil {
+		err = plaintext.JSONError(json.Unmarshal(data, &id))
+	}
+	if err == nil && id.V > job.Version {
+		err = errors.New("it was made by a newer Slipway")
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return id, err
 }
 
 // Load returns the identity of this person, or of this machine as a station, for a hub: the one with
@@ -205,35 +270,24 @@ func Load(hub string, station bool) (id Identity, err error) {
 		hub = strings.TrimSpace(string(last))
 	}
 	name := filepath.Join(dir, fileOf(hub, station))
-	data, err := localfile.Read(name, maxAnswerBytes)
-	if errors.Is(err, os.ErrNotExist) {
+	if id, err = read(name); errors.Is(err, os.ErrNotExist) {
 		return id, fmt.Errorf("nobody joined the hub %s here%s\nnext: slipway hub invite %s NAME  # by an admin", hub, plaintext.Either(station, " as a station", ""), plaintext.Either(station, "station", "person"))
 	}
-	if err != nil {
-		return id, err
-	}
-	if err := json.Unmarshal(data, &id); err != nil {
-		return id, fmt.Errorf("%s: %w", name, err)
-	}
-	if id.V > job.Version {
-		return id, fmt.Errorf("%s was made by a newer Slipway", name)
-	}
-	return id, nil
+	return id, err
 }
 
-// Client asks a hub.
-type Client struct {
-	Identity
-	*nats.Conn
-}
-
-// Dial connects to the hub. The connection comes back by itself.
-func (id Identity) Dial(ctx context.Context) (*Client, error) {
-	conn, err := bus.Connect(ctx, bus.Access{Name: id.Name, Addresses: id.Addresses, JWT: id.JWT, Seed: id.Seed, Roots: id.Authority})
-	if err != nil {
-		return nil, err
+// AskOn is Ask, also while the hub is away: it asks again until ctx ends.
+func AskOn[Out any](ctx context.Context, c *Client, verb string, in any) (Out, error) {
+	for {
+		out, err := Ask[Out](ctx, c, verb, in)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return out, context.Cause(ctx)
+		case !errors.Is(err, bus.ErrAway):
+			return out, err
+		}
+		_ = run.Sleep(ctx, time.Second)
 	}
-	return &Client{id, conn}, nil
 }
 
 // Ask sends a request and returns the hub's answer.
@@ -242,10 +296,4 @@ func Ask[Out any](ctx context.Context, c *Client, verb string, in any) (out Out,
 		return out, fmt.Errorf("%s is %s at %s, and %q needs the role %s\nnext: slipway hub invite person %s --role=%[5]s  # by an admin, after hub remove", c.Name, c.Role, c.Hub, verb, job.RoleOf(verb), c.Name)
 	}
 	return out, bus.Request(ctx, c.Conn, job.Subject(c.Name, verb), in, &out)
-}
-
-// Close closes the connection.
-func (c *Client) Close() error {
-	c.Conn.Close()
-	return nil
 }

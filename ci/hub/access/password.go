@@ -1,7 +1,6 @@
 package access
 
 import (
-	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"net/http"
@@ -75,10 +74,5 @@ func Registry() (fetch.HubAccess, error) {
 	if station, none := Load("", true); err != nil && none == nil {
 		id, err = station, nil
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM([]byte(id.Authority))
-	return fetch.HubAccess{Address: id.Hub, Roots: roots, Login: func() (string, string, error) {
-		password, err := id.Password(time.Now())
-		return id.Name, password, err
-	}}, err
+	return id.registry(), err
 }

@@ -1,10 +1,13 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -56,15 +59,55 @@ func WaitForBoard(ctx context.Context, c *Client, name string) error {
 	}
 }
 
-// Submit adds a job, under a new ID each time.
+// BuilderArch returns the architecture of a builder, if possible of one that is heard, and that of this
+// machine. It warns if none is heard.
+func BuilderArch(ctx context.Context, c *Client) (string, error) {
+	list, err := Ask[job.StationList](ctx, c, job.VerbStationList, nil)
+	if err != nil {
+		return "", err
+	}
+	arch, heard := builderArch(list.Stations)
+	if !heard {
+		progress.Warn(ctx, "no builder is heard; the job waits for one")
+	}
+	return arch, nil
+}
+
+// builderArch returns the architecture of the best builder, and whether that is heard. Without any
+// builder, of which the hub speaks, none is missed.
+func builderArch(stations []job.HubStation) (arch string, heard bool) {
+	builders := slices.DeleteFunc(slices.Clone(stations), func(s job.HubStation) bool { return !s.Builds })
+	if len(builders) == 0 {
+		return runtime.GOARCH, true
+	}
+	rank := func(s job.HubStation) int {
+		switch isOwn := s.Arch == runtime.GOARCH; {
+		case s.Heard && isOwn:
+			return 0
+		case s.Heard:
+			return 1
+		case isOwn:
+			return 2
+		}
+		return 3
+	}
+	best := slices.MinFunc(builders, func(a, b job.HubStation) int { return rank(a) - rank(b) })
+	return best.Arch, best.Heard
+}
+
+// Submit adds a job, under a new ID each time. It is one job, also if the hub's answer is lost.
 func Submit(ctx context.Context, c *Client, j job.Job) (job.Change, error) {
 	j.V, j.ID = job.Version, job.NewID()
-	return Ask[job.Change](ctx, c, job.VerbJobAdd, j)
+	return AskOn[job.Change](ctx, c, job.VerbJobAdd, j)
 }
 
 // Follow shows a job's events until it has ended, and returns it.
 func Follow(ctx context.Context, c *Client, j job.Job, show func(progress.Event)) (job.Job, error) {
-	subject := "prog." + bus.Key(j.Station, j.Name, j.ID)
+	station := "*" // a build has none yet
+	if j.Station != "" {
+		station = bus.Token(j.Station)
+	}
+	subject := "prog." + station + "." + bus.Key(j.Name, j.ID)
 	sub, err := c.Subscribe(subject, func(m *nats.Msg) {
 		var e progress.Event
 		if json.Unmarshal(m.Data, &e) == nil { // a line that cannot be read is left out of the bars
@@ -80,21 +123,12 @@ func Follow(ctx context.Context, c *Client, j job.Job, show func(progress.Event)
 
 // Wait waits until a job has ended, also while the hub is away.
 func Wait(ctx context.Context, c *Client, id string) (job.Job, error) {
-	var since uint64
-	for {
-		change, err := Ask[job.Change](ctx, c, job.VerbJobWait, job.Wait{ID: id, Since: since})
-		switch {
-		case ctx.Err() != nil:
-			return job.Job{}, context.Cause(ctx)
-		case errors.Is(err, bus.ErrAway):
-			_ = run.Sleep(ctx, time.Second)
-			continue
-		case err != nil:
-			return job.Job{}, err
-		case change.Job.State == job.Ended:
-			return change.Job, nil
+	for change := (job.Change{}); ; {
+		var err error
+		change, err = AskOn[job.Change](ctx, c, job.VerbJobWait, job.Wait{ID: id, Since: change.Revision})
+		if err != nil || change.Job.State == job.Ended {
+			return change.Job, err
 		}
-		since = change.Revision
 	}
 }
 
@@ -104,7 +138,7 @@ func Err(j job.Job) error {
 	if r == nil || r.Kind.Done() {
 		return nil
 	}
-	text := fmt.Sprintf("%s of %s: %s", j.Name, j.Station, r.Kind)
+	text := fmt.Sprintf("%s of %s: %s", j.Subject(), j.Station, r.Kind)
 	if r.Saw != "" {
 		text += ": " + r.Saw
 	}
@@ -116,35 +150,43 @@ func Err(j job.Job) error {
 	return report.Because(context.Background(), report.OfStatus(r.Status()), err)
 }
 
-// The times of jobs and rollouts, if nobody says otherwise: how long a job may take and may wait.
-const (
-	Limit       = 30 * time.Minute
-	StartWithin = 24 * time.Hour
-	Patience    = 15 * time.Minute // of a rollout with boards that are not heard
-)
+// Patience is that of a rollout with boards that are not heard, if nobody says otherwise.
+const Patience = 15 * time.Minute
 
-// NextOf waits until a rollout differs, also while the hub is away, and returns it.
+// NextOf waits until a rollout differs, also while the hub is away, and returns it without results.
 func NextOf(ctx context.Context, c *Client, s job.RolloutState) (job.RolloutState, error) {
-	for {
-		_ = run.Sleep(ctx, time.Second/5) // each job changes it
-		next, err := Ask[job.RolloutState](ctx, c, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Since: s.Revision, Results: true})
-		if ctx.Err() != nil {
-			return s, context.Cause(ctx)
+	_ = run.Sleep(ctx, time.Second/5) // each job changes it
+	return AskOn[job.RolloutState](ctx, c, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Since: s.Revision})
+}
+
+// WriteRollout writes what a rollout has done until now as fleet writes a run: fleet.json, index.html
+// and junit.xml in a folder, and the report of each board in a folder there.
+func WriteRollout(ctx context.Context, c *Client, s job.RolloutState, dir string) (err error) {
+	o, reports, tooMany := s.Outcome(func(w job.ReportWish) (one report.Report, _ error) {
+		sent, unread := Ask[job.Report](ctx, c, job.VerbReportGet, w)
+		if unread == nil {
+			one, unread = sent.Only()
 		}
-		if !errors.Is(err, bus.ErrAway) {
-			return next, err
+		if unread == nil && one.Board != "" {
+			err = errors.Join(err, report.WriteAll(filepath.Join(dir, w.Name), []report.Report{one}))
+		}
+		return one, unread
+	})
+	if tooMany != nil {
+		return tooMany
+	}
+	for i, r := range reports {
+		if r.Board != "" {
+			name := o.Results[i].Host
+			o.Results[i].Report = filepath.Join(name, report.ReportHTML)
 		}
 	}
+	return cmp.Or(errors.Join(err, context.Cause(ctx)), o.Write(dir, reports))
 }
 
 // RolloutErr returns how a rollout ended as an error, or nil if all boards have what it deploys.
 func RolloutErr(s job.RolloutState) error {
-	failed := 0
-	for kind, n := range s.Counts {
-		if kind.Failed() {
-			failed += n
-		}
-	}
+	failed := s.Counts.Failed()
 	switch {
 	case s.Wish == job.Pause:
 		return fmt.Errorf("the rollout waits for a person: %s\nnext: slipway rollout resume %s", s.Why, s.ID)

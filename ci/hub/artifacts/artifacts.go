@@ -1,6 +1,6 @@
-// Package artifacts keeps artifacts in NATS, and serves them by the protocol of OCI registries. Blobs
-// are objects of the object store "artifacts", named by their digests, for all repositories. A bucket
-// has the tags.
+// Package artifacts keeps artifacts in NATS, and serves them by the protocol of OCI registries. The
+// bucket "blobs" has an entry for each digest, for all repositories, and the stream "artifacts" the
+// chunks of the blobs. The bucket "tags" has the tags.
 package artifacts
 
 import (
@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"cuelabs.dev/go/oci/ociregistry"
@@ -22,42 +21,44 @@ import (
 )
 
 const (
-	store        = "artifacts"      // of objects
 	answerLimit  = 30 * time.Second // of the engine, for one chunk
 	maxPathBytes = 600              // more than a repository of 255 bytes with a tag has
+	maxUploads   = 64               // at once
 )
 
 // Artifacts is a registry.
 type Artifacts struct {
 	*ociregistry.Funcs // refuses what has no method here
 	js                 jetstream.JetStream
-	stream             jetstream.Stream // of the objects
-	tags               *bus.Bucket
+	chunks             jetstream.Stream
+	blobs, tags        *bus.Bucket
 	who                func(*http.Request) (role string, err error)
 	protocol           http.Handler
+	uploads            chan struct{} // has an entry for each upload
 	keepFor, orphanFor time.Duration // see Collect
-
-	mu      sync.Mutex
-	uploads map[string]*upload
 }
 
-// New opens the store, or makes it. replicas is 1, or 3 in a cluster. who proves who sends a request.
-func New(ctx context.Context, js jetstream.JetStream, replicas int, who func(*http.Request) (role string, err error)) (*Artifacts, error) {
-	a := &Artifacts{who: who, keepFor: keepFor, orphanFor: orphanFor, uploads: map[string]*upload{}}
+// New opens the store, or makes it for this many bytes. A full one refuses what is new. replicas is 1,
+// or 3 in a cluster. who proves who sends a request.
+func New(ctx context.Context, js jetstream.JetStream, replicas int, most int64, who func(*http.Request) (role string, err error)) (*Artifacts, error) {
+	a := &Artifacts{who: who, keepFor: keepFor, orphanFor: orphanFor, uploads: make(chan struct{}, maxUploads)}
 	a.protocol = ociserver.New(a, &ociserver.Options{DisableSinglePostUpload: true, DisableReferrersAPI: true})
 	var err error
 	if a.js, err = jetstream.New(js.Conn(), jetstream.WithPublishAsyncTimeout(answerLimit)); err != nil {
 		return nil, err
 	}
-	if _, err = a.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: store, Replicas: replicas}); err != nil {
-		return nil, fmt.Errorf("make the object store %s: %w", store, err)
-	}
-	if a.stream, err = a.js.Stream(ctx, "OBJ_"+store); err != nil {
+	if a.blobs, err = bus.NewBucket(ctx, a.js, "blobs", replicas, 0); err != nil {
 		return nil, err
 	}
-	a.tags, err = bus.NewBucket(ctx, a.js, "tags", replicas, 0)
+	if a.tags, err = bus.NewBucket(ctx, a.js, "tags", replicas, 0); err != nil {
+		return nil, err
+	}
+	a.chunks, err = bus.NewStream(ctx, a.js, jetstream.StreamConfig{Name: "artifacts", Subjects: []string{chunkOf("*", "*")}, Replicas: replicas, MaxBytes: most, Discard: jetstream.DiscardNew}) // without AllowDirect, as a follower may be behind
 	return a, err
 }
+
+// builds is the repository where stations may push, too: jobs name what is there by digest.
+const builds = "/v2/builds/"
 
 // readers may read, writers may also push. Only admins delete.
 var (
@@ -65,7 +66,7 @@ var (
 	readers = append([]string{string(job.Viewer), string(job.AStation)}, writers...)
 	allowed = map[string][]string{
 		http.MethodGet: readers, http.MethodHead: readers,
-		http.MethodPost: writers, http.MethodPatch: writers, http.MethodPut: writers,
+		http.MethodPost: writers, http.MethodPut: writers, // no PATCH: a blob comes in one request
 		http.MethodDelete: {string(job.Admin)},
 	}
 )
@@ -77,7 +78,7 @@ func (a *Artifacts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		w.Header().Set("WWW-Authenticate", `Basic realm="hub"`)
 		refuse(w, ociregistry.ErrUnauthorized, err.Error())
-	case !slices.Contains(allowed[r.Method], role):
+	case !slices.Contains(allowed[r.Method], role) && !(role == string(job.AStation) && strings.HasPrefix(r.URL.Path, builds) && slices.Contains(allowed[r.Method], string(job.Operator))):
 		refuse(w, ociregistry.ErrDenied, fmt.Sprintf("a %s may not do that", role))
 	case len(r.URL.Path) > maxPathBytes:
 		refuse(w, ociregistry.ErrNameInvalid, fmt.Sprintf("a name of more than %d bytes", maxPathBytes))

@@ -142,7 +142,7 @@ func sameDisk(t *testing.T, got, want string) {
 func TestPlaceOfHub(t *testing.T) {
 	p := startHub(t)
 	p.as(p.admin.Identity, "")
-	one, two := newArtifact(t, "1", 3<<20), newArtifact(t, "2", 1<<20)
+	one, two := newArtifact(t, "1", 600<<10), newArtifact(t, "2", 1000)
 	pushed := push(t, one, "hub:")
 	if pushed.Store != "hub:artifacts" || !slices.Equal(pushed.Tags, []string{"orin-lab-111111111111"}) {
 		t.Errorf("Push = %+v", pushed)
@@ -175,7 +175,7 @@ func TestResume(t *testing.T) {
 	p := startHub(t)
 	line := startLine(t, p.address)
 	p.as(p.admin.Identity, line.Addr().String())
-	const size = 24 << 20
+	const size = 4 << 20
 	dir, into := newArtifact(t, "1", size), t.TempDir()
 	line.left.Store(size / 2)
 	push(t, dir, "hub::v1")

@@ -16,15 +16,13 @@ import (
 	"slipway/layers/bus"
 )
 
-// A manifest is a blob with a media type. It is in all repositories, because its digest says all. A
-// tag is a key of its repository; the value is the digest.
-
-const maxRepositoryBytes = 255
+// A manifest is in all repositories, because its digest says all. A tag is a key of its repository. The
+// value is the digest.
 
 // GetManifest returns a reader of a manifest.
 func (a *Artifacts) GetManifest(ctx context.Context, repo string, d ociregistry.Digest) (ociregistry.BlobReader, error) {
 	r, err := a.GetBlob(ctx, repo, d)
-	if errors.Is(err, ociregistry.ErrBlobUnknown) || err == nil && r.(*reader).object.Metadata[typeKey] == "" {
+	if errors.Is(err, ociregistry.ErrBlobUnknown) || err == nil && r.(*reader).blob.Type == "" {
 		return nil, ociregistry.ErrManifestUnknown
 	}
 	return r, err
@@ -32,37 +30,22 @@ func (a *Artifacts) GetManifest(ctx context.Context, repo string, d ociregistry.
 
 // GetTag returns a reader of the manifest with a tag.
 func (a *Artifacts) GetTag(ctx context.Context, repo, tag string) (ociregistry.BlobReader, error) {
-	e, err := a.getTag(ctx, repo, tag)
+	e, err := a.tags.Get(ctx, bus.Key(repo, tag))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		err = ociregistry.ErrManifestUnknown
+	}
 	if err != nil {
 		return nil, err
 	}
 	return a.GetManifest(ctx, repo, ociregistry.Digest(e.Value()))
 }
 
-func (a *Artifacts) getTag(ctx context.Context, repo, tag string) (jetstream.KeyValueEntry, error) {
-	e, err := a.tags.Get(ctx, bus.Key(repo, tag))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		err = ociregistry.ErrManifestUnknown
-	}
-	return e, err
-}
-
 // PushManifest stores a manifest whose blobs are all there, and tags it.
 func (a *Artifacts) PushManifest(ctx context.Context, repo, tag string, data []byte, mediaType string) (ociregistry.Descriptor, error) {
 	d := ociregistry.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
-	if err := a.checkManifest(ctx, data, mediaType); err != nil {
-		return d, err
-	}
-	w, err := a.PushBlobChunked(ctx, repo, 0)
-	if err != nil {
-		return d, err
-	}
-	defer w.Close()
-	if _, err = w.Write(data); err == nil {
-		_, err = w.Commit(d.Digest)
-	}
+	err := a.checkManifest(ctx, data, mediaType)
 	if err == nil {
-		_, err = a.renew(ctx, d.Digest, mediaType)
+		_, err = a.renew(ctx, d.Digest, &blob{Digest: d.Digest, Size: d.Size, Type: mediaType, Manifest: data})
 	}
 	if err == nil && tag != "" {
 		_, err = a.tags.Put(ctx, bus.Key(repo, tag), []byte(d.Digest)) // the last one wins
@@ -81,8 +64,8 @@ func (a *Artifacts) checkManifest(ctx context.Context, data []byte, mediaType st
 		return ociregistry.NewError(err.Error(), ociregistry.ErrManifestInvalid.Code(), nil)
 	}
 	for _, part := range partsOf(doc) {
-		o, err := a.renew(ctx, part.Digest, "")
-		if err == nil && int64(o.Size) != part.Size || errors.Is(err, ociregistry.ErrBlobUnknown) {
+		b, err := a.renew(ctx, part.Digest, nil)
+		if err == nil && b.Size != part.Size || errors.Is(err, ociregistry.ErrBlobUnknown) {
 			why := fmt.Sprintf("%s of %d bytes is not there", part.Digest, part.Size)
 			err = ociregistry.NewError(why, ociregistry.ErrManifestBlobUnknown.Code(), nil)
 		}
@@ -102,22 +85,13 @@ func partsOf(doc oci.Document) []ociregistry.Descriptor {
 	return parts
 }
 
-// DeleteTag removes a tag.
-func (a *Artifacts) DeleteTag(ctx context.Context, repo, tag string) error {
-	e, err := a.getTag(ctx, repo, tag)
-	if err != nil {
-		return err
-	}
-	return a.tags.Delete(ctx, e.Key(), e.Revision())
-}
-
 // DeleteManifest removes a manifest's tags of a repository, and the manifest unless another repository
 // has a tag of it.
 func (a *Artifacts) DeleteManifest(ctx context.Context, repo string, d ociregistry.Digest) error {
 	if _, err := a.GetManifest(ctx, repo, d); err != nil {
 		return err
 	}
-	all, err := a.listTags(ctx, "*.*")
+	all, err := list(ctx, a.tags, "*.*")
 	elsewhere := false
 	for _, e := range all {
 		switch {
@@ -131,12 +105,12 @@ func (a *Artifacts) DeleteManifest(ctx context.Context, repo string, d ociregist
 	if err != nil || elsewhere {
 		return err
 	}
-	return a.stream.Purge(ctx, jetstream.WithPurgeSubject(objectOf(d))) // Collect removes the chunks
+	return a.blobs.KeyValue.Delete(ctx, bus.Token(string(d))) // Collect removes the chunks
 }
 
 // Tags returns the tags of a repository after one of them, sorted.
 func (a *Artifacts) Tags(ctx context.Context, repo, after string) iter.Seq2[string, error] {
-	all, err := a.listTags(ctx, bus.Key(repo)+".*")
+	all, err := list(ctx, a.tags, bus.Key(repo)+".*")
 	if err == nil && len(all) == 0 {
 		err = ociregistry.ErrNameUnknown
 	}
@@ -149,18 +123,12 @@ func (a *Artifacts) Tags(ctx context.Context, repo, after string) iter.Seq2[stri
 		tags = append(tags, bus.Name(tag))
 	}
 	slices.Sort(tags)
-	return func(yield func(string, error) bool) {
-		for _, tag := range tags {
-			if tag > after && !yield(tag, nil) {
-				return
-			}
-		}
-	}
+	return ociregistry.SliceSeq(slices.DeleteFunc(tags, func(tag string) bool { return tag <= after }))
 }
 
-// listTags returns the tags whose keys match. A list that breaks off is an error.
-func (a *Artifacts) listTags(ctx context.Context, keys string) (all []jetstream.KeyValueEntry, err error) {
-	w, err := a.tags.Watch(ctx, keys, jetstream.IgnoreDeletes())
+// list returns the keys of a bucket that match. A list that breaks off is an error.
+func list(ctx context.Context, b *bus.Bucket, keys string) (all []jetstream.KeyValueEntry, err error) {
+	w, err := b.Watch(ctx, keys, jetstream.IgnoreDeletes())
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +139,7 @@ func (a *Artifacts) listTags(ctx context.Context, keys string) (all []jetstream.
 			return nil, context.Cause(ctx)
 		case e, ok := <-w.Updates():
 			if !ok {
-				return nil, errors.New("the engine ended a list of tags")
+				return nil, errors.New("the engine ended a list of keys")
 			}
 			if e == nil {
 				return all, nil

@@ -153,7 +153,7 @@ func lively(t *testing.T, s *site) (station, job.Change) {
 	t.Helper()
 	evil := lab("lab-2")
 	evil.Labels = []string{`<img src=x onerror=alert(1)>`}
-	st := s.station("bench-1", lab("lab-1"), evil, lab("lab-3"))
+	st := s.station("bench-1", lab("lab-1"), evil, lab("lab-3"), job.Board{V: 1, Name: "sdy", Board: "block", Device: "usb:9-9", Open: true, Does: []job.Do{}, Shows: "Stick 77, 4.0 GB: empty", Note: "it has no name here, and takes no job"})
 	s.invite(job.AStation, "bench-9")
 	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-3"))
 	failed := st.claim()
@@ -168,21 +168,75 @@ func lively(t *testing.T, s *site) (station, job.Change) {
 	return st, c
 }
 
-// The page in a browser: B2, B3, B4, B5, B8 and B9 of the design.
+// The page in a browser: B1 to B5 and B7 to B10 of the design, but for B6, which needs two hubs.
 func TestBrowser(t *testing.T) {
 	b := newBrowser(t)
 	s := newSite(t)
 	st, c := lively(t, s)
 	b.signIn(s, secretOf(t, s, job.Admin, "ada"))
+	t.Run("flash", func(t *testing.T) { b.t = t; testFlash(b, s, st) })
+	r := request[job.RolloutState](t, s.admin, job.VerbRolloutAdd, rolloutOf(job.Deploy))
+	t.Run("rollout", func(t *testing.T) { b.t = t; testRollout(b, s, st, r.ID) })
 	t.Run("follows", func(t *testing.T) { b.t = t; testFollows(b, s, st, c) })
-	t.Run("quiet", func(t *testing.T) { b.t = t; testQuiet(b, s, c) })
+	t.Run("quiet", func(t *testing.T) { b.t = t; testQuiet(b, s, c, r.ID) })
 	t.Run("hidden", func(t *testing.T) { b.t = t; testHidden(b, s) })
 	t.Run("restart", func(t *testing.T) { b.t = t; testRestart(b, s) })
 	t.Run("other origin", func(t *testing.T) { b.t = t; testOtherOrigin(b, s) })
 	t.Run("viewer", func(t *testing.T) { b.t = t; testViewer(b, s) })
 	st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: 140 << 20, Total: 200 << 20, Unit: progress.Bytes, PerSecond: 20 << 20, ElapsedMS: 2000})
-	t.Run("looks", func(t *testing.T) { b.t = t; testLooks(b, s, c) })
+	t.Run("looks", func(t *testing.T) { b.t = t; testLooks(b, s, c, r.ID) })
 	t.Run("keyboard without script", func(t *testing.T) { b.t = t; testWithoutScript(b, s) })
+	t.Run("many boards", func(t *testing.T) { b.t = t; testManyBoards(b, newSite(t)) })
+	t.Run("places", func(t *testing.T) { b.t = t; testPlaces(b, t) }) // the last: its hub takes the cookie
+}
+
+// A person opens the link of "slipway hub open", flashes a board, sees the bar rise, and reads the
+// report (B1). The station's child is simulated.
+func testFlash(b *browser, s *site, st station) {
+	b.signIn(s, secretOf(b.t, s, job.Admin, "ada"))
+	b.open(s, "/boards/bench-1/lab-2", "#begin")
+	b.text(`document.querySelector('#begin details').open = true, ''`)
+	b.do(chromedp.SendKeys(chromedp.CSS(`#begin input[name=artifact]`), "hub:orin-lab@sha256:"+strings.Repeat("a", 64)),
+		chromedp.Click(chromedp.CSS(`#begin input[name=token]`)), chromedp.Click(chromedp.CSS(`#begin button`)), chromedp.WaitVisible(chromedp.CSS(`#steps`)))
+	c := st.claimNext(func(j job.Job) bool { return j.Name == "lab-2" })
+	if c.Job.Steps[0] != (job.Step{Do: job.Flash, Token: "T-1421"}) {
+		b.t.Fatalf("the job has the steps %+v", c.Job.Steps)
+	}
+	for i := range 6 {
+		st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: int64(10+30*i) << 20, Total: 200 << 20, Unit: progress.Bytes})
+		b.is(fmt.Sprintf(`document.querySelector('#steps progress')?.value == %d`, int64(10+30*i)<<20))
+	}
+	b.shoot("flash-at-work")
+	st.report(c.Job, report.Report{Board: "orin-lab", Target: "lab-2", Suites: []report.SuiteResult{{Name: "base", Checks: []report.CheckResult{{Name: "gpu", Status: report.Passed, Saw: "one GPU"}}}}})
+	st.endAs(c, job.Result{Result: fleet.Result{Host: "lab-2", Kind: fleet.Passed, Passed: 1, Checks: 1}, Attempts: 1})
+	b.is(`document.querySelector('#job').textContent.includes('passed')`)
+	b.open(s, "/boards/bench-1/lab-2", "#report")
+	b.do(chromedp.Click(chromedp.CSS(`#report summary`)), chromedp.WaitVisible(chromedp.CSS(`iframe`)))
+	b.hasFrame("/report", "one GPU")
+	b.shoot("flash-report")
+}
+
+// A person pauses and resumes a rollout, and the wave's numbers follow (B10).
+func testRollout(b *browser, s *site, st station, id string) {
+	b.open(s, "/rollouts/"+id, "#waves")
+	b.is(`document.querySelector('#waves').textContent.includes('0 of 1')`)
+	b.do(chromedp.Click(chromedp.CSS(`button[value=pause]`)), chromedp.WaitVisible(chromedp.CSS(`button[value=go]`)))
+	b.is(`document.querySelector('#band').textContent.includes('paused')`)
+	if r := request[job.RolloutState](b.t, s.admin, job.VerbRolloutShow, job.RolloutWish{ID: id}); r.Wish != job.Pause || r.WishBy != "ada" {
+		b.t.Errorf("after Pause the rollout is %+v", r)
+	}
+	b.do(chromedp.Click(chromedp.CSS(`button[value=go]`)), chromedp.WaitVisible(chromedp.CSS(`button[value=pause]`)))
+	for i, kind := range []fleet.Kind{fleet.Passed, fleet.Checks, fleet.Passed} {
+		c := st.claimNext(ofRollout)
+		b.is(`document.querySelector('#boards').textContent.includes('running')`)
+		st.endAs(c, job.Result{Result: fleet.Result{Host: c.Job.Name, Kind: kind, Saw: "no GPU on " + c.Job.Name}, Attempts: 1})
+		wave := []string{"canaries", "wave 1", "wave 2"}[i]
+		b.is(`[...document.querySelectorAll('#waves tr')].some(e => e.textContent.includes('` + wave + `') && e.textContent.includes('1 of 1') && e.querySelector('progress').value == 1)`)
+	}
+	b.is(`document.querySelector('#band').textContent.includes('ended')`)
+	b.is(`document.querySelector('#causes').textContent.includes('no GPU on')`)
+	b.open(s, "/rollouts/"+id, "#waves") // the form is no live part
+	b.is(`!!document.querySelector('input[name=back]')`)
 }
 
 // A bar and a log follow a job, whose text is text (B9).
@@ -207,8 +261,8 @@ func testFollows(b *browser, s *site, st station, c job.Change) {
 
 // Nothing is asked of elsewhere, and the browser has nothing to complain of (B2), but for the script
 // in a report, which it must not run.
-func testQuiet(b *browser, s *site, c job.Change) {
-	for _, path := range []string{"/", "/boards", "/boards/bench-1/lab-1", "/stations", "/stations/bench-1", "/jobs/" + c.Job.ID, "/people", "/log"} {
+func testQuiet(b *browser, s *site, c job.Change, rollout string) {
+	for _, path := range []string{"/", "/boards", "/boards/bench-1/lab-1", "/stations", "/stations/bench-1", "/jobs/" + c.Job.ID, "/rollouts", "/rollouts/" + rollout, "/people", "/log"} {
 		b.open(s, path, "footer")
 	}
 	b.mu.Lock()
@@ -302,24 +356,23 @@ func testViewer(b *browser, s *site) {
 }
 
 // No page is wider than a phone, light or dark (B8).
-func testLooks(b *browser, s *site, c job.Change) {
+func testLooks(b *browser, s *site, c job.Change, rollout string) {
 	b.signIn(s, secretOf(b.t, s, job.Admin, "ada"))
-	paths := map[string]string{"first": "/", "boards": "/boards", "board": "/boards/bench-1/lab-1", "failed": "/boards/bench-1/lab-3", "stations": "/stations", "station": "/stations/bench-1", "job": "/jobs/" + c.Job.ID, "people": "/people", "log": "/log"}
-	for _, look := range []struct {
-		name   string
-		width  int64
-		scheme string
-	}{{"desktop", 1280, "light"}, {"phone", 360, "light"}, {"dark", 1280, "dark"}} {
-		call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: look.width, Height: 800, DeviceScaleFactor: 1, Mobile: look.width < 400})
-		call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}})
-		for name, path := range paths {
-			b.open(s, path, "footer")
-			if name == "board" {
-				b.text(`document.querySelectorAll('#begin details').forEach(e => e.open = true), ''`)
-			}
-			if name == "failed" && shots != "" {
-				b.do(chromedp.Click(chromedp.CSS(`#report summary`)), chromedp.WaitVisible(chromedp.CSS(`iframe`)), chromedp.Sleep(300*time.Millisecond))
-			}
+	paths := map[string]string{"first": "/", "boards": "/boards", "board": "/boards/bench-1/lab-1", "failed": "/boards/bench-1/lab-3", "stations": "/stations", "station": "/stations/bench-1", "job": "/jobs/" + c.Job.ID, "people": "/people", "log": "/log", "rollouts": "/rollouts", "rollout": "/rollouts/" + rollout, "device": "/boards/bench-1/sdy"}
+	for name, path := range paths {
+		b.open(s, path, "footer")
+		b.text(`document.querySelectorAll('#begin details').forEach(e => e.open = true), ''`)
+		if frame := map[string]string{"failed": "#report", "rollout": "#outcome"}[name]; frame != "" && shots != "" {
+			b.do(chromedp.Click(chromedp.CSS(frame+` summary`)), chromedp.WaitVisible(chromedp.CSS(`iframe`)), chromedp.Sleep(300*time.Millisecond))
+		}
+		for _, look := range []struct {
+			name   string
+			width  int64
+			scheme string
+		}{{"desktop", 1280, "light"}, {"phone", 360, "light"}, {"dark", 1280, "dark"}} {
+			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: look.width, Height: 800, DeviceScaleFactor: 1, Mobile: look.width < 400})
+			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}})
+			b.is(fmt.Sprintf(`innerWidth == %d`, look.width))
 			if got := b.text(`String(document.documentElement.scrollWidth - document.documentElement.clientWidth)`); got != "0" {
 				b.t.Errorf("%s is %s px too wide for %s", path, got, look.name)
 			}
@@ -393,17 +446,16 @@ func (b *browser) tabTo(element, text string) {
 }
 
 // Many boards, and many tabs: B7.
-func TestManyBoards(t *testing.T) {
-	stations := 2
+func testManyBoards(b *browser, s *site) {
+	t := b.t
+	stations, each := 2, 150
 	if os.Getenv("SLIPWAY_LONG") != "" {
-		stations = 10
+		stations, each = 10, 1000
 	}
-	b := newBrowser(t)
-	s := newSite(t)
 	var last station
 	for i := range stations {
 		var boards []job.Board
-		for j := range 1000 {
+		for j := range each {
 			boards = append(boards, lab(fmt.Sprintf("lab-%d-%03d", i, j)))
 		}
 		last = s.station(fmt.Sprintf("bench-%d", i), boards...)
@@ -411,9 +463,9 @@ func TestManyBoards(t *testing.T) {
 	b.signIn(s, secretOf(t, s, job.Admin, "ada"))
 	b.open(s, "/boards", "#boards")
 	took := b.text(`String(Math.round(performance.getEntriesByType('navigation')[0].loadEventEnd))`)
-	t.Logf("the first page of %d boards took %s ms", 1000*stations, took)
-	if !strings.Contains(b.text(`document.querySelector('#boards').textContent`), fmt.Sprintf("1 to 200 of %d", 1000*stations)) {
-		t.Errorf("the page is not of %d boards", 1000*stations)
+	t.Logf("the first page of %d boards took %s ms", each*stations, took)
+	if !strings.Contains(b.text(`document.querySelector('#boards').textContent`), fmt.Sprintf("1 to 200 of %d", each*stations)) {
+		t.Errorf("the page is not of %d boards", each*stations)
 	}
 	var open []*events // each a tab in front
 	reader := s.signIn(s.admin)
@@ -432,4 +484,45 @@ func TestManyBoards(t *testing.T) {
 		}
 	}
 	t.Logf("100 tabs knew it after %v", time.Since(began).Round(time.Millisecond))
+}
+
+// A place is read from three metres: its ports, the counts, the rows that are left, and that it is
+// not heard. It lives without a reload, and has no buttons.
+func testPlaces(b *browser, t *testing.T) {
+	s := newSite(t)
+	flashing := job.Board{V: 1, Name: "line-1", Board: "raspberrypi5", Does: []job.Do{job.Place}, Shows: "what is plugged in at left, middle", Image: "https://example.com/disk.wic.zst"}
+	idle := flashing
+	idle.Name = "line-2"
+	st := s.station("bench-1", flashing, idle)
+	b.signIn(s, secretOf(t, s, job.Operator, "otto"))
+	b.open(s, "/boards/bench-1/line-1", "#begin summary")
+	b.do(chromedp.Click(chromedp.CSS(`#begin summary`)), chromedp.WaitVisible(chromedp.CSS(`input[name=count]`)), chromedp.SendKeys(chromedp.CSS(`input[name=count]`), "200"), chromedp.Click(chromedp.CSS(`#begin input[type=checkbox]`)), chromedp.Click(chromedp.CSS(`#begin button`)), chromedp.WaitVisible(chromedp.CSS(`#steps`)))
+	c := st.claim()
+	if step := c.Job.Steps[0]; step.Do != job.Place || step.Count != 200 || c.Job.By != "otto" || c.Job.LimitMS != 30*24*3600*1000 {
+		t.Fatalf("the page began %+v", c.Job)
+	}
+	show := func(step, detail string, percent int64) {
+		st.note(c.Job, progress.Event{Step: step, State: progress.Running, Detail: detail, Count: percent, Total: 100})
+	}
+	for i, port := range []string{"PASS: n07; 1.1 GB in 41 s", "FAIL: n08; lies about its size", "REFUSED: it holds something else: ext4; overwrite: true in place.yml allows that", "EMPTY: ", "READ BACK: n09", "CLOSED: 3 failures in a row, the last: worn out", "KNOWN: written 30 November 09:12 at left, row n03"} {
+		show([]string{"left", "middle", "right", "slot 4", "slot 5", "slot 6", "slot 7"}[i], port, map[int]int64{4: 65}[i])
+	}
+	show("slot 8 <b>", "WRITE: n10", 40)
+	show("the place", "12 GOOD, 2 BAD, 1 REFUSED today, 38 rows left, 84 an hour, one in 43s; 1 × lies about its size", 0)
+	b.open(s, "/places", "#places .ports")
+	b.is(`document.querySelectorAll('.ports li').length == 8 && document.querySelector('#places').textContent.includes('38 rows left')`)
+	b.is(`[...document.querySelectorAll('.ports b')].every(e => e.scrollWidth <= e.parentElement.clientWidth) && document.querySelectorAll('#places button, #places form').length == 0`)
+	b.is(`document.querySelectorAll('.place')[1].textContent.includes('it does not run')`)
+	show("slot 4", "PASS: n11", 0)
+	b.is(`[...document.querySelectorAll('.ports li.good')].some(e => e.textContent.includes('slot 4') && e.textContent.includes('PASS'))`)
+	b.shoot("places")
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1920, Height: 1080, DeviceScaleFactor: 1})
+	b.open(s, "/places?place=bench-1/line-1", "#places .ports")
+	b.is(`document.querySelectorAll('.place').length == 1 && document.documentElement.scrollHeight <= 1080`)
+	b.is(`parseFloat(getComputedStyle(document.querySelector('.ports b')).fontSize) > 70`) // 2 cm on a screen of 24 inches
+	b.shoot("places-3m")
+	request[none](t, st.Client, job.VerbAway, job.Alive{Instance: "i"})
+	b.is(`document.querySelector('.now')?.textContent.includes('not heard')`)
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}})
+	b.shoot("places-cut-off")
 }

@@ -4,6 +4,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -12,20 +13,21 @@ import (
 	"html/template"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
-	"slipway/ci/report"
 	"slipway/layers/bus"
 	"slipway/layers/htmlstyle"
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
 )
 
-//go:embed page.css page.js *.tmpl
+//go:embed *.css page.js *.tmpl
 var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
@@ -46,7 +48,7 @@ type Page struct {
 // New returns the page of a hub that has these host names and addresses. It follows the progress of
 // jobs until ctx ends.
 func New(ctx context.Context, h *hub.Hub, names []string, authority []byte) (http.Handler, error) {
-	p := &Page{h: h, authority: authority, follower: newFollower(ctx, h)}
+	p := &Page{h: h, authority: authority, follower: follower{ctx: ctx, h: h, events: map[string][]progress.Event{}}}
 	for _, name := range names {
 		p.names = append(p.names, strings.ToLower(name))
 	}
@@ -65,7 +67,8 @@ func (p *Page) routes() http.Handler {
 	mux.HandleFunc("GET /page.css", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")
 		own, _ := files.ReadFile("page.css") // embedded
-		fmt.Fprintf(w, "%s\n%s", htmlstyle.CSS, own)
+		places, _ := files.ReadFile("places.css")
+		fmt.Fprintf(w, "%s\n%s\n%s", htmlstyle.CSS, own, places)
 	})
 	mux.HandleFunc("GET /page.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "page.js") })
 	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -74,12 +77,20 @@ func (p *Page) routes() http.Handler {
 	mux.Handle("POST /out", p.known(p.signOut))
 	mux.Handle("GET /", p.known(p.show))
 	mux.Handle("GET /events", p.known(p.serveEvents))
-	mux.Handle("GET /boards/{station}/{name}/report", p.known(p.showReport))
-	mux.Handle("POST /boards/{station}/{name}", p.known(p.addJob))
-	mux.Handle("POST /stations/{station}", p.known(p.drain))
-	mux.Handle("POST /jobs/{id}", p.known(p.stop))
+	mux.Handle("GET /boards/{station}/{name}/report", p.known(framed(p.report)))
+	mux.Handle("GET /boards/{station}/{name}/trends", p.known(framed(p.trends)))
+	mux.Handle("GET /rollouts/{id}/outcome", p.known(framed(p.outcome)))
 	mux.Handle("POST /people", p.known(p.invite))
-	mux.Handle("POST /people/remove", p.known(p.remove))
+	for path, f := range forms {
+		mux.Handle("POST "+path, p.known(func(w http.ResponseWriter, r *http.Request, who job.Person) error {
+			verb, wish, next := f(r, func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) })
+			_, err := ask[any](r.Context(), p.h, who, verb, wish)
+			if err == nil {
+				http.Redirect(w, r, next, http.StatusSeeOther)
+			}
+			return err
+		}))
+	}
 	return mux
 }
 
@@ -105,8 +116,11 @@ func (p *Page) secure(next http.Handler) http.Handler {
 			host = strings.Trim(r.Host, "[]")
 		}
 		if !slices.Contains(p.names, strings.ToLower(host)) {
-			fail(w, http.StatusMisdirectedRequest, fmt.Errorf("this hub is not called %q\nnext: open https://%s", plaintext.ShortLine(host), p.names[0]))
+			fail(w, http.StatusMisdirectedRequest, fmt.Errorf("this hub is not called %q\nnext: open https://%s", plaintext.ShortLine(host), p.h.Place.Page))
 			return
+		}
+		if r.Method == http.MethodPost { // the others have no body; a stream of events has no end
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // else its size is the limit
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 		next.ServeHTTP(w, r)
@@ -134,7 +148,7 @@ func (p *Page) known(answer handler) http.Handler {
 			err = answer(w, r, who)
 		}
 		if err != nil {
-			fail(w, statusOf(err), err)
+			fail(w, p.statusOf(err), err)
 		}
 	})
 }
@@ -144,7 +158,10 @@ var (
 	errUnknown = errors.New("the hub knows no such page, board, station or job")
 )
 
-func statusOf(err error) int {
+// isAway reports whether the hub may do later what failed now.
+func (p *Page) isAway(err error) bool { return bus.IsUnsure(err) || !p.h.Majority() }
+
+func (p *Page) statusOf(err error) int {
 	switch {
 	case errors.Is(err, hub.ErrSignedOut):
 		return http.StatusUnauthorized
@@ -154,6 +171,8 @@ func statusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, bus.ErrConflict):
 		return http.StatusConflict
+	case p.isAway(err):
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusUnprocessableEntity
 }
@@ -179,7 +198,7 @@ func render(w http.ResponseWriter, status int, name string, data any) {
 func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
 	cookie, err := p.h.SignIn(r.Context(), strings.TrimSpace(r.PostFormValue("secret")))
 	if err != nil {
-		fail(w, statusOf(err), err)
+		fail(w, p.statusOf(err), err)
 		return
 	}
 	setCookie(w, cookie, int(hub.SessionTTL.Seconds()))
@@ -203,168 +222,100 @@ func (p *Page) signOut(w http.ResponseWriter, r *http.Request, _ job.Person) err
 }
 
 // ask calls the hub as a person, as a request by NATS would.
-func ask[Out any](ctx context.Context, p *Page, who job.Person, verb string, in any) (out Out, err error) {
+func ask[Out any](ctx context.Context, h *hub.Hub, who job.Person, verb string, in any) (out Out, err error) {
 	request, err := json.Marshal(in)
 	if err != nil {
 		return out, err
 	}
-	role := who.Role
-	if allows(role, verb) {
+	role, may := who.Role, who.Role.May(verb)
+	if may {
 		role = job.RoleOf(verb)
 	}
-	answer, err := p.h.Call(ctx, role, who.Name, verb, request)
-	if err != nil && !allows(who.Role, verb) {
+	answer, err := h.Call(ctx, role, who.Name, verb, request)
+	switch {
+	case err != nil && !may:
 		return out, errors.Join(err, errRole)
-	}
-	if err != nil {
+	case err != nil:
 		return out, err
 	}
 	return answer.(Out), nil
 }
 
-// allows reports whether a role may ask for a verb. Roles are listed from the one that may least.
-func allows(role job.Role, verb string) bool {
-	return role != job.AStation && slices.Index(job.Roles, role) >= slices.Index(job.Roles, job.RoleOf(verb))
-}
-
-// back leads to a page after a form was taken, or returns why it was not.
-func back(w http.ResponseWriter, r *http.Request, path string, err error) error {
-	if err == nil {
-		http.Redirect(w, r, path, http.StatusSeeOther)
-	}
-	return err
-}
-
-// How long a job of the page may run, and wait.
-const (
-	jobLimitMS    = 30 * 60 * 1000
-	startWithinMS = 24 * 60 * 60 * 1000
-)
-
-func (p *Page) addJob(w http.ResponseWriter, r *http.Request, who job.Person) error {
-	form := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
-	steps := []job.Step{{Do: job.Do(form("do")), Bundle: form("bundle"), Token: form("token")}}
-	for _, do := range r.PostForm["then"] {
-		steps = append(steps, job.Step{Do: job.Do(do)})
-	}
-	j := job.Job{
-		ID: form("id"), Station: r.PathValue("station"), Name: r.PathValue("name"), Board: form("board"), Artifact: form("artifact"), Steps: steps,
-		LimitMS: jobLimitMS, StartWithinMS: startWithinMS,
-	}
-	c, err := ask[job.Change](r.Context(), p, who, job.VerbJobAdd, j)
-	return back(w, r, "/jobs/"+c.Job.ID, err)
-}
-
-func (p *Page) stop(w http.ResponseWriter, r *http.Request, who job.Person) error {
-	wish := job.StopWish{ID: r.PathValue("id"), How: job.Stop(r.PostFormValue("how")), Station: strings.TrimSpace(r.PostFormValue("station"))}
-	verb := plaintext.Either(wish.Station == "", job.VerbJobStop, job.VerbAbandon)
-	_, err := ask[job.Change](r.Context(), p, who, verb, wish)
-	return back(w, r, "/jobs/"+wish.ID, err)
-}
-
-func (p *Page) drain(w http.ResponseWriter, r *http.Request, who job.Person) error {
-	station := r.PathValue("station")
-	_, err := ask[any](r.Context(), p, who, job.VerbDrain, job.Drain{Station: station, Back: r.PostFormValue("back") != ""})
-	return back(w, r, "/stations/"+station, err)
+// forms are what people do on pages, by path: what the hub is asked for, and the page after it.
+var forms = map[string]func(r *http.Request, field func(string) string) (verb string, wish any, next string){
+	"/boards/{station}/{name}": func(r *http.Request, field func(string) string) (string, any, string) {
+		count, err := strconv.Atoi(cmp.Or(field("count"), "0"))
+		if err != nil {
+			count = -1 // which no job has
+		}
+		steps := []job.Step{{Do: job.Do(field("do")), Bundle: field("bundle"), Token: field("token"), Count: count}}
+		for _, do := range r.PostForm["then"] {
+			steps = append(steps, job.Step{Do: job.Do(do)})
+		}
+		j := job.Job{ID: cmp.Or(field("id"), job.NewID()), Station: r.PathValue("station"), Name: r.PathValue("name"), Board: field("board"), Artifact: field("artifact"), Steps: steps}
+		j.LimitMS, j.StartWithinMS = job.Times(steps)
+		return job.VerbJobAdd, j, "/jobs/" + j.ID
+	},
+	"/stations/{station}": func(r *http.Request, field func(string) string) (string, any, string) {
+		station := r.PathValue("station")
+		return job.VerbDrain, job.Drain{Station: station, Back: field("back") != ""}, "/stations/" + station
+	},
+	"/boards/{station}/{name}/name": func(r *http.Request, field func(string) string) (string, any, string) {
+		wish := job.NameDevice{Station: r.PathValue("station"), Device: r.PathValue("name"), Name: field("name"), Board: field("board")}
+		return job.VerbNameDevice, wish, "/stations/" + wish.Station
+	},
+	"/jobs/{id}": func(r *http.Request, field func(string) string) (string, any, string) {
+		wish := job.StopWish{ID: r.PathValue("id"), How: job.Stop(field("how")), Station: field("station")}
+		return plaintext.Either(wish.Station == "", job.VerbJobStop, job.VerbAbandon), wish, "/jobs/" + wish.ID
+	},
+	"/rollouts/{id}": func(r *http.Request, field func(string) string) (string, any, string) {
+		id := r.PathValue("id")
+		if field("back") == "" {
+			return job.VerbRolloutWish, job.RolloutWish{ID: id, Wish: job.Wish(field("wish"))}, "/rollouts/" + id
+		}
+		back := job.RolloutBack{ID: id, New: cmp.Or(field("new"), job.NewID())}
+		return job.VerbRolloutBack, back, "/rollouts/" + back.New
+	},
+	"/people/remove": func(_ *http.Request, field func(string) string) (string, any, string) {
+		return job.VerbRemove, job.Person{Name: field("name")}, "/people"
+	},
 }
 
 // invite shows the line that the invited person or station types. It is not kept anywhere.
 func (p *Page) invite(w http.ResponseWriter, r *http.Request, who job.Person) error {
 	person := job.Person{Name: strings.TrimSpace(r.PostFormValue("name")), Role: job.Role(r.PostFormValue("role"))}
-	i, err := ask[job.Invitation](r.Context(), p, who, job.VerbInvite, person)
+	i, err := ask[job.Invitation](r.Context(), p.h, who, job.VerbInvite, person)
 	if err != nil {
 		return err
 	}
 	line := fmt.Sprintf("slipway join %s %s", r.Host, access.Token(i.Secret, p.authority))
-	return p.write(w, r, who, r.URL, line)
-}
-
-func (p *Page) remove(w http.ResponseWriter, r *http.Request, who job.Person) error {
-	_, err := ask[any](r.Context(), p, who, job.VerbRemove, job.Person{Name: r.PostFormValue("name")})
-	return back(w, r, "/people", err)
-}
-
-// showReport shows the newest report of a board, for the frame in the board's page.
-func (p *Page) showReport(w http.ResponseWriter, r *http.Request, _ job.Person) error {
-	data, err := p.h.LastReport(r.Context(), r.PathValue("station"), r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	if data == nil {
-		return errUnknown
-	}
-	all, err := report.Parse(data)
-	if err != nil {
-		return fmt.Errorf("the report of %s: %w", r.PathValue("name"), err)
-	}
-	page, err := report.HTML(all)
-	if err == nil {
-		w.Header().Set("Content-Security-Policy", reportPolicy)
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(page) // or the reader is gone
-	}
-	return err
+	return p.write(w, r, who, line)
 }
 
 // show writes a page as it is now.
 func (p *Page) show(w http.ResponseWriter, r *http.Request, who job.Person) error {
-	return p.write(w, r, who, r.URL, "")
+	return p.write(w, r, who, "")
 }
 
 // write writes the page of an address. said is what the last form was answered.
-func (p *Page) write(w http.ResponseWriter, r *http.Request, who job.Person, uri *url.URL, said string) error {
-	name, args := find(uri.Path)
-	k, known := kinds[name]
-	if !known {
-		return errUnknown
-	}
-	v := &view{state: p.look(0), Role: who.Role, Args: args, Query: uri.Query(), Said: said}
-	if k.load != nil {
-		if err := k.load(r.Context(), p, who, v); err != nil {
-			return err
-		}
-	}
-	c := k.make(v)
-	if c == nil {
-		return errUnknown
-	}
-	parts, err := c.parts(v)
+func (p *Page) write(w http.ResponseWriter, r *http.Request, who job.Person, said string) error {
+	s, err := p.look(0)
 	if err != nil {
 		return err
 	}
-	shown := shownPage{view: v, Who: who, Title: c.Title}
-	if !k.once {
-		shown.Events = "/events?page=" + url.QueryEscape(uri.RequestURI())
+	v, err := p.newView(r.Context(), s, who, r.URL, false)
+	if err != nil {
+		return err
 	}
-	for _, p := range parts {
-		shown.Parts = append(shown.Parts, template.HTML(p.HTML))
+	v.Said = said
+	parts, err := v.draw()
+	if err == nil {
+		render(w, http.StatusOK, "page", struct {
+			*view
+			Parts []part // the head first
+		}{v, parts})
 	}
-	render(w, http.StatusOK, "page", shown)
-	return nil
-}
-
-// shownPage is the data of the template page.
-type shownPage struct {
-	*view
-	Who           job.Person
-	Title, Events string
-	Parts         []template.HTML // the head first
-}
-
-// parts renders the head and the sections of a page.
-func (c *content) parts(v *view) (all []part, err error) {
-	draw := func(p part, name string, data any) {
-		var b bytes.Buffer
-		err = errors.Join(err, templates.ExecuteTemplate(&b, name, data))
-		p.HTML = plaintext.WithoutControls(b.String()) // what boards and stations say has any characters
-		all = append(all, p)
-	}
-	draw(part{ID: "band"}, "band", c)
-	for _, s := range c.sections {
-		s.View = v
-		draw(part{ID: s.ID, still: s.Still}, "section", s)
-	}
-	return all, err
+	return err
 }
 
 // find returns the kind of a page, and the names in its path.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -45,7 +46,7 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	s := &site{t: t, options: hub.Options{Dir: t.TempDir(), Names: []string{"127.0.0.1"}, Listen: "127.0.0.1:0", Page: "127.0.0.1:0", Admin: "ada", Log: io.Discard, Handler: New}}
+	s := &site{t: t, options: hub.Options{Dir: t.TempDir(), Names: []string{"127.0.0.1"}, Listen: "127.0.0.1:0", Page: "127.0.0.1:0", Admin: "ada", Lease: time.Hour, Log: io.Discard, Handler: New}}
 	token := s.start()
 	s.admin = s.join(token)
 	s.options.Listen = s.admin.Addresses[0] // clients come back to it
@@ -132,9 +133,30 @@ func (st station) announce(boards ...job.Board) {
 // claim begins the oldest job that waits.
 func (st station) claim() job.Change {
 	st.t.Helper()
-	c := request[job.Changes](st.t, st.Client, job.VerbMine, job.Wait{}).Jobs[0]
-	c.Instance, c.Job.Claim = "i", &job.Claim{Instance: "i", Epoch: 1, Attempt: 1}
-	return request[job.Change](st.t, st.Client, job.VerbClaim, c)
+	return st.claimNext(func(job.Job) bool { return true })
+}
+
+// claimNext waits for a job that fits, and begins it.
+func (st station) claimNext(fits func(job.Job) bool) job.Change {
+	st.t.Helper()
+	for all := (job.Changes{}); ; {
+		all = request[job.Changes](st.t, st.Client, job.VerbMine, job.Wait{Since: all.Until})
+		if i := slices.IndexFunc(all.Jobs, func(c job.Change) bool { return c.Job.State == job.Queued && fits(c.Job) }); i >= 0 {
+			c := all.Jobs[i]
+			c.Instance, c.Job.Claim = "i", &job.Claim{Instance: "i", Epoch: 1, Attempt: 1}
+			return request[job.Change](st.t, st.Client, job.VerbClaim, c)
+		}
+	}
+}
+
+func ofRollout(j job.Job) bool { return j.Rollout != "" }
+
+// rolloutOf is a rollout on three boards, in three waves.
+func rolloutOf(do job.Do) job.Rollout {
+	return job.Rollout{
+		Board: "orin-lab", Artifact: "hub:orin-lab@sha256:" + strings.Repeat("b", 64), Steps: []job.Step{{Do: do}}, LimitMS: 1000000, PatienceMS: 60000,
+		Gate: fleet.Gate{Canary: 1, StopAfter: 2}, Waves: []int{34},
+	}
 }
 
 func (st station) note(j job.Job, e progress.Event) {
@@ -182,7 +204,7 @@ func (st station) endAs(c job.Change, r job.Result) {
 
 // lab is a board that does all.
 func lab(name string) job.Board {
-	return job.Board{V: 1, Name: name, Board: "orin-lab", Labels: []string{"racks"}, Does: job.All, Device: "usb:1-2", Shows: "Kingston DataTraveler, 57.8 GiB, 2 partitions", Token: "T-1421", Serial: "1421", Runs: "1.4.2"}
+	return job.Board{V: 1, Name: name, Board: "orin-lab", Labels: []string{"racks"}, Does: job.OfBoards, Device: "usb:1-2", Shows: "Kingston DataTraveler, 57.8 GiB, 2 partitions", Token: "T-1421", Serial: "1421", Runs: "1.4.2"}
 }
 
 func smokeJob(station, name string) job.Job {
@@ -278,12 +300,14 @@ func (r reader) wait(path, want string) string {
 	}
 }
 
-var forms = [][]string{
+var posts = [][]string{
 	{"/boards/bench-1/lab-1", "do", "smoke", "board", "orin-lab"},
 	{"/stations/bench-1"},
 	{"/jobs/0000000000000000", "how", "gently"},
 	{"/jobs/0000000000000000", "station", "bench-1"},
+	{"/rollouts/0000000000000000", "wish", "pause"},
 	{"/people", "name", "eve", "role", "admin"},
+	{"/boards/bench-1/lab-1/name", "name", "card-1", "board", "pi"},
 	{"/people/remove", "name", "ada"},
 }
 
@@ -292,12 +316,12 @@ func TestSignIn(t *testing.T) {
 	s := newSite(t)
 	s.station("bench-1", lab("lab-1"))
 	r := s.stranger()
-	for _, path := range []string{"/", "/boards", "/boards/bench-1/lab-1", "/boards/bench-1/lab-1/report", "/stations", "/stations/bench-1", "/jobs/1", "/people", "/log", "/events?page=/", "/nothing"} {
+	for _, path := range []string{"/", "/boards", "/boards/bench-1/lab-1", "/boards/bench-1/lab-1/report", "/stations", "/stations/bench-1", "/jobs/1", "/rollouts", "/rollouts/1", "/rollouts/1/outcome", "/boards/bench-1/lab-1/trends", "/people", "/log", "/events?page=/", "/nothing"} {
 		if status, text := r.get(path); status != http.StatusUnauthorized || !strings.Contains(text, "you are not signed in") || !strings.Contains(text, "slipway hub open") {
 			t.Errorf("GET %s = %d %s; want 401 with the next step", path, status, text)
 		}
 	}
-	for _, f := range append(forms, []string{"/out"}, []string{"/in", "secret", "wrong"}, []string{"/in"}) {
+	for _, f := range append(posts, []string{"/out"}, []string{"/in", "secret", "wrong"}, []string{"/in"}) {
 		if status, _ := r.post(f[0], f[1:]...); status != http.StatusUnauthorized {
 			t.Errorf("POST %s = %d; want 401", f[0], status)
 		}
@@ -357,7 +381,7 @@ func TestRemovedPerson(t *testing.T) {
 // Each role sees the forms that it may use, and the hub refuses the others, and writes that down.
 func TestRoles(t *testing.T) {
 	s := newSite(t)
-	st := s.station("bench-1", lab("lab-1"))
+	st := s.station("bench-1", lab("lab-1"), job.Board{V: 1, Name: "sdy", Board: "block", Device: "usb:9-9", Open: true, Does: []job.Do{}})
 	readers := map[job.Role]reader{job.Viewer: s.signIn(s.invite(job.Viewer, "vera")), job.Operator: s.signIn(s.invite(job.Operator, "olga")), job.Admin: s.signIn(s.admin)}
 	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1"))
 	job1 := "/jobs/" + st.claim().Job.ID
@@ -367,10 +391,14 @@ func TestRoles(t *testing.T) {
 		least        job.Role
 		status       int // of who may
 	}{
-		{"/boards/bench-1/lab-1", "Begin: smoke", forms[0], job.Operator, http.StatusSeeOther},
-		{"/stations/bench-1", "Take no more jobs", forms[1], job.Admin, http.StatusSeeOther},
+		{"/boards/bench-1/lab-1", "Begin: smoke", posts[0], job.Operator, http.StatusSeeOther},
+		{"/stations/bench-1", "Take no more jobs", posts[1], job.Admin, http.StatusSeeOther},
 		{job1, ">Stop<", []string{job1, "how", "gently"}, job.Operator, http.StatusSeeOther},
-		{"", "", forms[3], job.Admin, http.StatusUnprocessableEntity},
+		{"", "", posts[3], job.Admin, http.StatusUnprocessableEntity},
+		{"", "", posts[4], job.Operator, http.StatusUnprocessableEntity},
+		{"", "", []string{"/rollouts/0000000000000000", "back", "yes"}, job.Operator, http.StatusUnprocessableEntity},
+		{"/boards/bench-1/sdy", "Name the device", []string{"/boards/bench-1/sdy/name", "name", "card-1", "board", "pi"}, job.Admin, http.StatusSeeOther},
+		{"", "", posts[6], job.Admin, http.StatusUnprocessableEntity}, // station.yml names it
 		{"/people", "Invite", []string{"/people", "name", "eve", "role", "viewer"}, job.Admin, http.StatusOK},
 		{"/people", "Remove", []string{"/people/remove", "name", "vera"}, job.Admin, http.StatusSeeOther},
 		{"/log", "Audit", nil, job.Admin, 0},
@@ -378,7 +406,7 @@ func TestRoles(t *testing.T) {
 		for _, role := range []job.Role{job.Viewer, job.Operator, job.Admin} {
 			may := slices.Index(job.Roles, role) >= slices.Index(job.Roles, tt.least)
 			if tt.page != "" {
-				if status, text := readers[role].get(tt.page); strings.Contains(text, tt.button) != may || (status == http.StatusOK) != (may || tt.least == job.Operator || tt.page == "/stations/bench-1") {
+				if status, text := readers[role].get(tt.page); strings.Contains(text, tt.button) != may || (status == http.StatusOK) != (may || tt.least == job.Operator || tt.page == "/stations/bench-1" || tt.page == "/boards/bench-1/sdy") {
 					t.Errorf("%s sees %q on %s = %d, %v; want %v", role, tt.button, tt.page, status, strings.Contains(text, tt.button), may)
 				}
 			}
@@ -418,19 +446,23 @@ func TestOrigins(t *testing.T) {
 		{"another name", "Host", "hub.example.com", http.StatusMisdirectedRequest},
 		{"another name with a port", "Host", "example.com:443", http.StatusMisdirectedRequest},
 	} {
-		req := r.newPost(forms[0][0], forms[0][1:]...)
+		req := r.newPost(posts[0][0], posts[0][1:]...)
 		req.Header.Set(tt.header, tt.value)
 		if tt.header == "Host" {
 			req.Host = tt.value
 		}
-		if status, text := r.do(req); status != tt.status {
+		status, text := r.do(req)
+		if status != tt.status {
 			t.Errorf("%s: POST = %d %s; want %d", tt.name, status, text, tt.status)
+		}
+		if tt.header == "Host" && !strings.Contains(text, r.base) {
+			t.Errorf("%s: %s; want it to name %s", tt.name, text, r.base)
 		}
 	}
 	if n := len(request[job.Changes](t, s.admin, job.VerbJobList, none{}).Jobs); n != 1 {
 		t.Errorf("there are %d jobs; want the one of its own page", n)
 	}
-	for _, f := range forms { // only POST changes
+	for _, f := range posts { // only POST changes
 		query := url.Values{}
 		for pair := range slices.Chunk(f[1:], 2) {
 			query.Add(pair[0], pair[1])
@@ -460,7 +492,7 @@ func TestLinks(t *testing.T) {
 	st := s.station("bench-1", lab("lab-1"), lab("lab-2"))
 	s.station("bench.2", job.Board{V: 1, Name: "a:b.c", Board: "virt", Does: []job.Do{job.Boot}})
 	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1"))
-	st.report(st.claim().Job, report.Report{Board: "orin-lab"})
+	st.report(st.claim().Job, report.Report{Board: "orin-lab", Started: time.Now()})
 	r := s.signIn(s.admin)
 	seen, todo := map[string]bool{}, []string{"/"}
 	for len(todo) > 0 {
@@ -484,7 +516,7 @@ func TestLinks(t *testing.T) {
 			t.Errorf("no link leads to %s; seen %v", want, seen)
 		}
 	}
-	for _, path := range []string{"/nothing", "/boards/bench-1", "/boards/bench-1/none", "/boards/none/lab-1", "/stations/none", "/jobs/none", "/jobs", "/people/ada", "/events?page=/people", "/events?page=/x", "/events?page=", "/events"} {
+	for _, path := range []string{"/nothing", "/boards/bench-1", "/boards/bench-1/none", "/boards/none/lab-1", "/stations/none", "/jobs/none", "/jobs", "/rollouts/none", "/events?page=/rollouts/none", "/boards/bench-1/lab-2/report", "/boards/bench-1/lab-2/trends", "/boards/bench-1/lab-1/report?n=99", "/people/ada", "/events?page=/people", "/events?page=/x", "/events?page=", "/events"} {
 		if status, _ := r.get(path); status != http.StatusNotFound {
 			t.Errorf("GET %s = %d; want 404", path, status)
 		}
@@ -705,7 +737,7 @@ func (s *events) part(id, want string) part {
 		if err := json.Unmarshal([]byte(s.next("part").data), &p); err != nil {
 			s.t.Fatal(err)
 		}
-		if p.ID == id && strings.Contains(p.HTML, want) {
+		if p.ID == id && strings.Contains(string(p.HTML), want) {
 			return p
 		}
 	}
@@ -725,7 +757,7 @@ func TestEvents(t *testing.T) {
 	first := r.follow("/", "")
 	for _, id := range []string{"band", "needs", "jobs", "stations"} {
 		var p part
-		if _ = json.Unmarshal([]byte(first.next("part").data), &p); p.ID != id || !strings.Contains(p.HTML, `id="`+id+`"`) {
+		if _ = json.Unmarshal([]byte(first.next("part").data), &p); p.ID != id || !strings.Contains(string(p.HTML), `id="`+id+`"`) {
 			t.Fatalf("a stream begins with %+v; want %s", p, id)
 		}
 	}
@@ -755,7 +787,7 @@ func TestEvents(t *testing.T) {
 	}
 	st.endAs(c, job.Result{Result: fleet.Result{Host: "lab-1", Kind: fleet.Passed}, Attempts: 1, Steps: []job.StepResult{{Do: job.Smoke, ElapsedMS: 1200}}})
 	on.part("steps", "1.2s")
-	if p := first.part("jobs", "No job runs"); strings.Contains(p.HTML, "progress") {
+	if p := first.part("jobs", "No job runs"); strings.Contains(string(p.HTML), "progress") {
 		t.Errorf("the part after the end is %s", p.HTML)
 	}
 	s.end() // the hub ends, and no stream keeps it
@@ -782,23 +814,187 @@ func FuzzAddress(f *testing.F) {
 	for _, seed := range []string{"/", "/boards?q=a&from=1", "/boards?from=-9223372036854775808&state=x", "/boards/s/b", "/boards/s/b/c/d", "/jobs/1?log=18446744073709551616", "//", "/stations/%2F", "/stations//", "/jobs/", "?", "/%00"} {
 		f.Add(seed)
 	}
-	j := hub.SeenJob{Job: smokeJob("s", "b"), Key: "s.b.1"}
-	s := newState(&hub.Seen{Boards: []job.HubBoard{{Board: lab("b"), Station: "s"}}, Stations: []job.HubStation{{Station: job.Station{Name: "s"}}}, Jobs: []hub.SeenJob{j}}, nil)
+	s := newState([]job.HubBoard{{Board: lab("b"), Station: "s"}}, []job.HubStation{{Station: job.Station{Name: "s"}}}, []job.Change{{Job: smokeJob("s", "b")}})
 	f.Fuzz(func(t *testing.T, address string) {
 		uri, err := url.ParseRequestURI(address)
 		if err != nil {
 			return
 		}
-		name, args := find(uri.Path)
-		k, known := kinds[name]
-		if !known {
-			return
+		v, err := (&Page{}).newView(t.Context(), s, job.Person{Role: job.Admin}, uri, true)
+		if err == nil {
+			_, err = v.draw()
 		}
-		v := &view{state: s, Role: job.Admin, Args: args, Query: uri.Query()}
-		if c := k.make(v); c != nil {
-			if _, err := c.parts(v); err != nil {
-				t.Errorf("%q: %v", address, err)
-			}
+		if err != nil && !errors.Is(err, errUnknown) {
+			t.Errorf("%q: %v", address, err)
 		}
 	})
+}
+
+// A rollout's page has its waves, its failures by cause, and fleet's page of it. The first page says
+// that it waits.
+func TestRolloutPage(t *testing.T) {
+	s := newSite(t)
+	st := s.station("bench-1", lab("lab-1"), lab("lab-2"), lab("lab-3"))
+	r := s.signIn(s.invite(job.Operator, "olga"))
+	path := "/rollouts/" + request[job.RolloutState](t, s.admin, job.VerbRolloutAdd, rolloutOf(job.Deploy)).ID
+	r.wait("/", "orin-lab: deploy")
+	c := st.claimNext(ofRollout)
+	st.report(c.Job, report.Report{Board: "orin-lab", Suites: []report.SuiteResult{{Name: "base", Checks: []report.CheckResult{{Name: "gpu", Status: report.Failed, Saw: "<b>none</b>"}}}}})
+	st.endAs(c, job.Result{Result: fleet.Result{Kind: fleet.Checks, Saw: "<b>1 of 1 failed", Checks: 1}, Attempts: 1})
+	text := r.wait(path, "1 of 1 canaries failed")
+	for _, want := range []string{"paused", "<progress max=\"1\" value=\"1\"", "1 to come", "checks failed", "&lt;b&gt;1 of 1 failed", ">Resume<", ">Stop<"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q: %s", want, text)
+		}
+	}
+	r.wait("/", "look at the rollout, then resume it or stop it")
+	if _, text := r.get(path + "/outcome"); !strings.Contains(text, "gpu") || strings.Contains(text, "<b>none") || !strings.Contains(text, "on 1 of 3 boards") {
+		t.Errorf("fleet's page is %s", text)
+	}
+	if status, text := r.post(path, "wish", "cancel"); status != http.StatusSeeOther || text != path {
+		t.Errorf("POST stop = %d %s", status, text)
+	}
+	r.wait(path, "Bring onto the boards what they had before")
+	live := r.follow(path, "")
+	for range 5 { // a form with an ID is no part that is drawn anew
+		if p := live.next("part"); strings.Contains(p.data, "Bring onto") {
+			t.Errorf("a live part is %s", p.data)
+		}
+	}
+	if status, text := r.post(path, "back", "yes"); status != http.StatusUnprocessableEntity || !strings.Contains(text, "what they had before is not known of lab-1") {
+		t.Errorf("POST back = %d %s", status, text)
+	}
+	if _, text := s.signIn(s.invite(job.Viewer, "vera")).get(path); strings.Contains(text, "Bring onto") {
+		t.Errorf("a viewer sees %s", text)
+	}
+	if _, text := r.get("/rollouts"); !strings.Contains(text, "orin-lab: deploy") || !strings.Contains(text, "stopped") {
+		t.Errorf("the list is %s", text)
+	}
+}
+
+// A board's page has its reports, each by its number, and the charts of trends over them.
+func TestBoardReports(t *testing.T) {
+	s := newSite(t)
+	st := s.station("bench-1", lab("lab-1"), lab("lab-2"))
+	most := 10.0
+	for i := range 10 {
+		m := report.Metric{Name: "boot", Value: 5 + float64(i/5), Unit: "s", Max: &most}
+		st.report(job.Job{ID: job.NewID(), Name: "lab-1"}, report.Report{
+			Board: "orin-lab", Started: time.Date(2026, 3, 1+i, 0, 0, 0, 0, time.UTC), Suites: []report.SuiteResult{{Name: "base", Checks: []report.CheckResult{{Name: fmt.Sprintf("run-%d", i), Status: report.Passed, Metrics: []report.Metric{m}}, {Name: "boot", Status: report.Passed, Metrics: []report.Metric{m}}}}},
+		})
+	}
+	r := s.signIn(s.invite(job.Viewer, "vera"))
+	if _, text := r.get("/boards/bench-1/lab-2"); !strings.Contains(text, "It has no report yet") || strings.Contains(text, "iframe") {
+		t.Errorf("the page of a board without reports is %s", text)
+	}
+	_, text := r.get("/boards/bench-1/lab-1")
+	links := plaintext.Regexp(`report\?n=(\d+)`)().FindAllString(text, -1)
+	if len(links) != 10 {
+		t.Fatalf("the page links to %v: %s", links, text)
+	}
+	if _, text := r.get("/boards/bench-1/lab-1/" + links[9]); !strings.Contains(text, "run-0") {
+		t.Errorf("the oldest report is %s", text)
+	}
+	if _, text := r.get("/boards/bench-1/lab-1/report"); !strings.Contains(text, "run-9") {
+		t.Errorf("the newest report is %s", text)
+	}
+	if status, text := r.get("/boards/bench-1/lab-2/report"); status != http.StatusNotFound || !strings.Contains(text, "station or job: lab-2 of bench-1 has no such report</h2>") || !strings.Contains(text, "<dd>slipway hub report lab-2 --list</dd>") {
+		t.Errorf("no report is %d %s", status, text)
+	}
+	answer, err := r.Client.Get(r.base + "/boards/bench-1/lab-2/report")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if got := answer.Header.Get("Content-Security-Policy"); got != reportPolicy {
+		t.Errorf("an error in a frame has the policy %q", got)
+	}
+	if _, text := r.get("/boards/bench-1/lab-1/trends"); !strings.Contains(text, "1 regression") || !strings.Contains(text, "<svg") || !strings.Contains(text, "5 s → 6 s") {
+		t.Errorf("the charts are %s", text)
+	}
+}
+
+// The last result is that of the last end: the IDs of a rollout's jobs are in no order. A build's page
+// asks for the station of its job, as a builder is no board.
+func TestStateOrder(t *testing.T) {
+	at := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	ended := func(id string, hours int, kind fleet.Kind) job.Change {
+		j := smokeJob("s", "b")
+		j.ID, j.State, j.Result = id, job.Ended, &job.Result{Result: fleet.Result{Kind: kind}}
+		return job.Change{Job: j, At: at.Add(time.Duration(hours) * time.Hour)}
+	}
+	build := smokeJob("s", job.Builder)
+	build.ID, build.State, build.Steps = "5", job.Running, []job.Step{{Do: job.Build}}
+	b := lab("b")
+	b.Last = &job.Last{Job: "9", Kind: fleet.Checks, At: at}
+	stations := []job.HubStation{{Station: job.Station{Name: "s"}, Heard: true}}
+	s := newState([]job.HubBoard{{Board: b, Station: "s", Heard: true}}, stations, []job.Change{ended("8", 1, fleet.Checks), ended("2", 3, fleet.Passed), ended("7", 2, fleet.Checks), {Job: build}})
+	if got := s.boards[0]; got.state != "free" || got.Last.Job != "2" || got.ended.ID != "2" || got.jobs[1].ID != "7" {
+		t.Errorf("the board is %s after %+v; want free after the job 2", got.state, got.Last)
+	}
+	for _, heard := range []bool{true, false} {
+		stations[0].Heard = heard
+		v, err := (&Page{}).newView(t.Context(), s, job.Person{Role: job.Admin}, &url.URL{Path: "/jobs/5"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts, err := v.draw()
+		if text := fmt.Sprint(parts); err != nil || strings.Contains(text, ">Stop<") != heard || strings.Contains(text, "Abandon") == heard {
+			t.Errorf("heard %v: the build's page is %s, %v", heard, text, err)
+		}
+	}
+}
+
+// deadlines notes the deadline of reading a request.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.read = at
+	return nil
+}
+
+// A body that does not come keeps no connection for ever.
+func TestReadDeadline(t *testing.T) {
+	p := &Page{names: []string{"hub"}}
+	for method, want := range map[string]bool{http.MethodPost: true, http.MethodGet: false} {
+		w, done := &deadlines{ResponseRecorder: httptest.NewRecorder()}, false
+		next := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done = true })
+		p.secure(next).ServeHTTP(w, httptest.NewRequest(method, "https://hub/in", nil))
+		if !done || w.read.IsZero() == want {
+			t.Errorf("%s: it reads until %v; want a limit: %v", method, w.read, want)
+		}
+	}
+}
+
+// The page of a hub that cannot do it now says so, and what stations send while nobody looks is
+// limited.
+func TestOwnHub(t *testing.T) {
+	s := newSite(t)
+	st := s.station("bench-1", lab("lab-1"))
+	s.end()
+	var p *Page
+	s.options.Handler = func(ctx context.Context, h *hub.Hub, names []string, authority []byte) (http.Handler, error) {
+		p = &Page{h: h, follower: follower{ctx: ctx, h: h, events: map[string][]progress.Event{}}}
+		return New(ctx, h, names, authority)
+	}
+	s.start()
+	for err, want := range map[error]int{context.DeadlineExceeded: 503, errUnknown: 404, errRole: 403, errors.New("other"): 422} {
+		if got := p.statusOf(err); got != want {
+			t.Errorf("statusOf(%v) = %d; want %d", err, got, want)
+		}
+	}
+	if _, err := access.AskOn[job.Change](t.Context(), s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1")); err != nil {
+		t.Fatal(err)
+	}
+	runs := st.claim().Job.Key()
+	p.note(runs, progress.Event{Step: "write"})
+	for i := range maxNoted {
+		p.note(fmt.Sprint("ended-", i), progress.Event{Step: "write"})
+	}
+	if len(p.events) != 2 || p.events[runs] == nil {
+		t.Errorf("%d jobs are noted; want the one that runs, and the last", len(p.events))
+	}
 }

@@ -1,6 +1,10 @@
 package page
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,32 +17,60 @@ import (
 
 // state is what the hub knew at a moment, as pages need it. Nobody changes it.
 type state struct {
-	*hub.Seen
 	made     time.Time
-	moved    <-chan struct{} // closed at the next event of progress
+	Stations []job.HubStation
+	Jobs     []*shownJob // the one that changed last first
+	Rollouts []job.RolloutState
 	boards   []*board
 	byBoard  map[string]*board // by key
+	runs     map[string]bool   // keys of jobs that run
 	progress map[string][]progress.Event
 }
 
-// board is a board with its jobs, the newest first.
+// shownJob is a job, its key, and when it was last changed, by the engine's clock.
+type shownJob struct {
+	job.Job
+	Key string
+	At  time.Time
+}
+
+// board is a board with its jobs, the one that changed last first.
 type board struct {
 	job.HubBoard
-	jobs         []*hub.SeenJob
-	runs, ended  *hub.SeenJob // the job that runs, the last one that ended
+	jobs         []*shownJob
+	runs, ended  *shownJob // the job that runs, the last one that ended
 	state, class string
 	text         string // that a filter looks in
 }
 
-func newState(seen *hub.Seen, events map[string][]progress.Event) *state {
-	s := &state{Seen: seen, made: time.Now(), byBoard: map[string]*board{}, progress: events}
-	for _, known := range seen.Boards {
+// thePage asks what all pages show.
+var thePage = job.Person{Name: "page", Role: job.Viewer}
+
+// readState asks the hub what it knows.
+func readState(ctx context.Context, h *hub.Hub) (*state, error) {
+	boards, err := ask[job.BoardList](ctx, h, thePage, job.VerbBoardList, struct{}{})
+	stations, err2 := ask[job.StationList](ctx, h, thePage, job.VerbStationList, struct{}{})
+	jobs, err3 := ask[job.Changes](ctx, h, thePage, job.VerbJobList, struct{}{})
+	rollouts, err4 := ask[job.Rollouts](ctx, h, thePage, job.VerbRollouts, struct{}{})
+	s := newState(boards.Boards, stations.Stations, jobs.Jobs)
+	s.Rollouts = rollouts.Rollouts
+	return s, errors.Join(err, err2, err3, err4)
+}
+
+func newState(boards []job.HubBoard, stations []job.HubStation, jobs []job.Change) *state {
+	s := &state{Stations: stations, made: time.Now(), byBoard: map[string]*board{}, runs: map[string]bool{}}
+	for _, known := range boards {
 		b := &board{HubBoard: known}
 		s.boards, s.byBoard[bus.Key(b.Station, b.Name)] = append(s.boards, b), b
 	}
-	for i := range seen.Jobs {
-		if j := &seen.Jobs[i]; s.byBoard[bus.Key(j.Station, j.Name)] != nil {
-			s.byBoard[bus.Key(j.Station, j.Name)].add(j)
+	slices.SortFunc(jobs, func(a, b job.Change) int { // the IDs of a rollout's jobs say no time
+		return cmp.Or(b.At.Compare(a.At), strings.Compare(b.Job.ID, a.Job.ID))
+	})
+	for _, c := range jobs {
+		j := &shownJob{c.Job, c.Job.Key(), c.At}
+		s.Jobs, s.runs[j.Key] = append(s.Jobs, j), j.State == job.Running
+		if b := s.byBoard[bus.Key(j.Station, j.Name)]; b != nil {
+			b.add(j)
 		}
 	}
 	for _, b := range s.boards {
@@ -49,14 +81,14 @@ func newState(seen *hub.Seen, events map[string][]progress.Event) *state {
 	return s
 }
 
-func (b *board) add(j *hub.SeenJob) {
+func (b *board) add(j *shownJob) {
 	b.jobs = append(b.jobs, j)
 	switch {
 	case j.State == job.Running:
 		b.runs = j
 	case j.Result != nil && b.ended == nil:
 		b.ended = j
-		if b.Last == nil || b.Last.Job < j.ID {
+		if b.Last == nil || b.Last.At.Before(j.At) {
 			b.Last = &job.Last{Job: j.ID, Kind: j.Result.Kind, At: j.At}
 		}
 	}
@@ -90,8 +122,8 @@ func (b *board) row() row {
 }
 
 // jobRow returns a job's line in a table, with the bar of what it does now.
-func (s *state) jobRow(j *hub.SeenJob) row {
-	r := row{Class: jobClass(j), Name: j.Name + ": " + steps(j), Link: "/jobs/" + j.ID, Took: clock(j.At)}
+func (s *state) jobRow(j *shownJob) row {
+	r := row{Class: jobClass(j), Name: j.Subject() + ": " + steps(j.Steps), Link: "/jobs/" + j.ID, Took: clock(j.At)}
 	r.Saw = join(" · ", jobState(j), j.Station, "by "+j.By)
 	if events := s.progress[j.Key]; j.State == job.Running && len(events) > 0 {
 		now := eventRow(events[len(events)-1])
@@ -101,7 +133,7 @@ func (s *state) jobRow(j *hub.SeenJob) row {
 }
 
 // jobState returns a job's state, or the kind of its result.
-func jobState(j *hub.SeenJob) string {
+func jobState(j *shownJob) string {
 	switch {
 	case j.Result != nil:
 		return string(j.Result.Kind)
@@ -111,7 +143,7 @@ func jobState(j *hub.SeenJob) string {
 	return string(j.State)
 }
 
-func jobClass(j *hub.SeenJob) string {
+func jobClass(j *shownJob) string {
 	switch {
 	case j.State == job.Running:
 		return "cached"
@@ -123,9 +155,9 @@ func jobClass(j *hub.SeenJob) string {
 	return plaintext.Either(j.Result.Kind.Done(), "passed", "skipped")
 }
 
-func steps(j *hub.SeenJob) string {
+func steps(of []job.Step) string {
 	var all []string
-	for _, s := range j.Steps {
+	for _, s := range of {
 		all = append(all, string(s.Do))
 	}
 	return strings.Join(all, ", ")

@@ -1,9 +1,12 @@
 package page
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"html/template"
 	"maps"
 	"net/url"
 	"slices"
@@ -17,26 +20,30 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// view is a state, and what a reader asked of it.
+// view is a page: a state, what a reader asked of it, and its head and sections.
 type view struct {
 	*state
-	Role   job.Role
+	Who    job.Person
 	Args   []string // names in the path
 	Query  url.Values
+	Events string // address of the page's stream; "" for a page that does not follow what happens
 	Said   string // the answer to the last form
+	live   bool   // only the parts that follow what happens
+
 	People []job.Person
 	audit  []hub.Record
 	Log    shownLog
-}
+	Pages  [][2]string // links to more of a list
 
-// May reports whether the reader's role allows a verb.
-func (v *view) May(verb string) bool { return allows(v.Role, verb) }
+	Rollout job.RolloutState // of the page
+	Reports []job.Report     // of the page's board, the newest first
 
-// content is a page: its head and its sections.
-type content struct {
 	Class, Title, Verdict, Line string
 	sections                    []section
 }
+
+// May reports whether the reader's role allows a verb.
+func (v *view) May(verb string) bool { return v.Who.Role.May(verb) }
 
 // section is a part of a page. It has an ID, by which a newer one takes its place.
 type section struct {
@@ -46,7 +53,7 @@ type section struct {
 	Else             string // instead of no rows
 	Form             string // what a person does here: the name of a template
 	Still            bool   // it stays while the page is open, as somebody may type into it
-	View             *view
+	Body             template.HTML
 }
 
 // row is a line of a table.
@@ -55,18 +62,59 @@ type row struct {
 	Max, Value                         int64 // of a bar
 }
 
-// kind makes a page; nil is a page of something that the hub does not know.
+// kind makes a page, and reports whether the hub knows what it is of.
 type kind struct {
-	make func(v *view) *content
+	make func(v *view) bool
 	load func(ctx context.Context, p *Page, who job.Person, v *view) error // what is not in a state
 	once bool                                                              // the page does not follow what happens
 }
 
 // kinds are all pages by path, with * for a name.
 var kinds = map[string]kind{
-	"": {make: (*view).home}, "boards": {make: (*view).boardList}, "boards/*/*": {make: (*view).boardPage},
+	"": {make: (*view).home}, "boards": {make: (*view).boardList}, "boards/*/*": {make: (*view).boardPage, load: loadReports},
+	"rollouts": {make: (*view).rolloutList}, "rollouts/*": {make: (*view).rolloutPage, load: loadRollout},
 	"stations": {make: (*view).stationList}, "stations/*": {make: (*view).stationPage}, "jobs/*": {make: (*view).jobPage, load: loadLog},
+	"places": {make: (*view).placesPage},
 	"people": {(*view).peoplePage, loadPeople, true}, "log": {(*view).auditPage, loadAudit, true},
+}
+
+// newView returns the page of an address as somebody may see it.
+func (p *Page) newView(ctx context.Context, s *state, who job.Person, uri *url.URL, live bool) (*view, error) {
+	name, args := find(uri.Path)
+	k, known := kinds[name]
+	if !known || live && k.once {
+		return nil, errUnknown
+	}
+	v := &view{state: s, Who: who, Args: args, Query: uri.Query(), live: live}
+	if !k.once {
+		v.Events = "/events?page=" + url.QueryEscape(uri.RequestURI())
+	}
+	if k.load != nil {
+		if err := k.load(ctx, p, who, v); err != nil {
+			return nil, err
+		}
+	}
+	if !k.make(v) {
+		return nil, errUnknown
+	}
+	return v, nil
+}
+
+// draw renders the head and the sections of a page.
+func (v *view) draw() (all []part, err error) {
+	text := func(name string, data any) template.HTML {
+		var b bytes.Buffer
+		err = errors.Join(err, templates.ExecuteTemplate(&b, name, data))
+		return template.HTML(plaintext.WithoutControls(b.String())) // what boards and stations say has any characters
+	}
+	all = []part{{ID: "band", HTML: text("band", v)}}
+	for _, s := range v.sections {
+		if s.Form != "" {
+			s.Body = text(s.Form, v)
+		}
+		all = append(all, part{s.ID, text("section", s), s.Still})
+	}
+	return all, err
 }
 
 const (
@@ -84,14 +132,23 @@ func limited(id, title, otherwise string, rows []row) section {
 	return s
 }
 
-func (v *view) home() *content {
-	needs, active := v.needs(), v.active()
-	c := &content{Class: "passed", Title: "Hub", Verdict: "nothing needs you", Line: count(len(v.boards), "board") + " at " + count(len(v.Stations), "station")}
+func (v *view) home() bool {
+	needs := v.needs()
+	v.head("passed", "Hub", "nothing needs you", count(len(v.boards), "board")+" at "+count(len(v.Stations), "station"))
 	if n := len(needs); n > 0 {
-		c.Class, c.Verdict = "failed", count(n, "thing")+plaintext.Either(n == 1, " needs you", " need you")
+		v.Class, v.Verdict = "failed", count(n, "thing")+plaintext.Either(n == 1, " needs you", " need you")
 	}
-	c.sections = []section{limited("needs", "Needs you", "Nothing needs you.", needs), limited("jobs", "Running and waiting", "No job runs or waits.", active), limited("stations", "Stations", noStations, v.stationRows())}
-	return c
+	active := append(v.rolloutRows(func(s job.RolloutState) bool { return !s.Ended && s.Wish != job.Pause }), v.active()...)
+	return v.show(limited("needs", "Needs you", "Nothing needs you.", needs), limited("jobs", "Running and waiting", "No job runs or waits.", active), limited("stations", "Stations", noStations, v.stationRows()))
+}
+
+func (v *view) head(class, title, verdict, line string) {
+	v.Class, v.Title, v.Verdict, v.Line = class, title, verdict, line
+}
+
+func (v *view) show(sections ...section) bool {
+	v.sections = sections
+	return true
 }
 
 const noStations = "No station has joined. Next, as an admin: slipway hub invite station NAME"
@@ -110,6 +167,10 @@ func (v *view) needs() (all []row) {
 		}
 		all = append(all, r)
 	}
+	for _, r := range v.rolloutRows(func(s job.RolloutState) bool { return !s.Ended && s.Wish == job.Pause }) {
+		r.Next = "look at the rollout, then resume it or stop it"
+		all = append(all, r)
+	}
 	for _, b := range v.boards {
 		if b.state == "failed" {
 			r := b.row()
@@ -126,8 +187,8 @@ func (v *view) needs() (all []row) {
 // active returns the jobs that run, then those that wait, the oldest first.
 func (v *view) active() (all []row) {
 	for _, state := range []job.State{job.Running, job.Queued} {
-		for i := range slices.Backward(v.Jobs) {
-			if j := &v.Jobs[i]; j.State == state {
+		for _, j := range slices.Backward(v.Jobs) {
+			if j.State == state {
 				all = append(all, v.jobRow(j))
 			}
 		}
@@ -143,7 +204,7 @@ func (v *view) stationRows() (all []row) {
 				counts[b.state]++
 			}
 		}
-		r := row{Class: "passed", Name: s.Name, Link: "/stations/" + s.Name, Saw: join(" · ", countWords(counts), s.Machine, s.Program)}
+		r := row{Class: "passed", Name: s.Name, Link: "/stations/" + s.Name, Saw: join(" · ", countWords(counts), plaintext.Either(s.Builds, "builder for "+s.Arch, ""), s.Machine, s.Program)}
 		if !s.Heard {
 			r.Class, r.Took = "failed", "not heard"
 		} else if s.Draining {
@@ -154,12 +215,13 @@ func (v *view) stationRows() (all []row) {
 	return all
 }
 
-func (v *view) stationList() *content {
-	return &content{Title: "Stations", Line: count(len(v.Stations), "station"), sections: []section{{ID: "stations", Title: "Stations", Rows: v.stationRows(), Else: noStations}}}
+func (v *view) stationList() bool {
+	v.head("", "Stations", "", count(len(v.Stations), "station"))
+	return v.show(section{ID: "stations", Title: "Stations", Rows: v.stationRows(), Else: noStations})
 }
 
 // boardList shows the boards that a filter wants, and which versions they run.
-func (v *view) boardList() *content {
+func (v *view) boardList() bool {
 	words, state := strings.Fields(strings.ToLower(v.Query.Get("q"))), v.Query.Get("state")
 	found := slices.DeleteFunc(slices.Clone(v.boards), func(b *board) bool {
 		lacks := func(word string) bool { return !strings.Contains(b.text, word) }
@@ -178,10 +240,11 @@ func (v *view) boardList() *content {
 		if p.from >= 0 && p.from < len(found) {
 			q := maps.Clone(v.Query)
 			q.Set("from", strconv.Itoa(p.from))
-			list.Facts = append(list.Facts, [2]string{p.name, "?" + q.Encode()})
+			v.Pages = append(v.Pages, [2]string{p.name, "?" + q.Encode()})
 		}
 	}
-	return &content{Title: "Boards", Line: spread(found), sections: []section{{ID: "filter", Form: "filter", Still: true}, list}}
+	v.head("", "Boards", "", spread(found))
+	return v.show(section{ID: "filter", Form: "filter", Still: true}, list)
 }
 
 // spread says how many boards run which versions.
@@ -216,20 +279,22 @@ func (v *view) States() []string { return slices.Sorted(maps.Keys(boardStates)) 
 // Board returns the page's board, nil if the hub does not know it.
 func (v *view) Board() *board { return v.byBoard[bus.Key(v.Args...)] }
 
-func (v *view) boardPage() *content {
+func (v *view) boardPage() bool {
 	b := v.Board()
 	if b == nil {
-		return nil
+		return false
 	}
 	facts := facts("Kind", b.Board.Board, "Station", b.Station, "Runs", b.Runs, "Device", b.Device, "Serial", b.Serial, "Labels", strings.Join(b.Labels, " "), "On its device", b.Shows, "Note", b.Note)
-	c := &content{Class: b.class, Title: b.Name, Verdict: b.state, Line: b.Board.Board + " at " + b.Station}
+	v.head(b.class, b.Name, b.state, b.Board.Board+" at "+b.Station)
 	at := slices.DeleteFunc(v.stationRows(), func(r row) bool { return r.Name != b.Station })
-	c.sections = []section{{ID: "board", Title: "The board", Facts: facts, Rows: at}}
-	if v.May(job.VerbJobAdd) {
-		c.sections = append(c.sections, section{ID: "begin", Title: "Begin a job", Form: "begin", Still: true})
+	all := []section{{ID: "board", Title: "The board", Facts: facts, Rows: at}}
+	if b.Open && v.May(job.VerbNameDevice) {
+		all = append(all, section{ID: "name", Title: "Name the device", Form: "name", Still: true})
 	}
-	c.sections = append(c.sections, v.jobsOf(b.jobs), section{ID: "report", Title: "Last report", Form: "report", Still: true})
-	return c
+	if v.May(job.VerbJobAdd) && len(b.Does) > 0 {
+		all = append(all, section{ID: "begin", Title: "Begin a job", Form: "begin", Still: true})
+	}
+	return v.show(append(all, v.jobsOf(b.jobs), section{ID: "report", Title: "Reports", Form: "report", Still: true})...)
 }
 
 // facts returns names and values in turn, without those whose value is "".
@@ -242,7 +307,7 @@ func facts(all ...string) (named [][2]string) {
 	return named
 }
 
-func (v *view) jobsOf(jobs []*hub.SeenJob) section {
+func (v *view) jobsOf(jobs []*shownJob) section {
 	var rows []row
 	for _, j := range jobs {
 		rows = append(rows, v.jobRow(j))
@@ -261,71 +326,65 @@ func (v *view) Then(do job.Do) (all []job.Do) {
 }
 
 // Station returns the page's station, nil if the hub does not know it.
-func (v *view) Station() *job.HubStation {
-	if i := slices.IndexFunc(v.Stations, func(s job.HubStation) bool { return s.Name == v.Args[0] }); i >= 0 {
+func (v *view) Station() *job.HubStation { return v.station(v.Args[0]) }
+
+func (v *view) station(name string) *job.HubStation {
+	if i := slices.IndexFunc(v.Stations, func(s job.HubStation) bool { return s.Name == name }); i >= 0 {
 		return &v.Stations[i]
 	}
 	return nil
 }
 
-func (v *view) stationPage() *content {
+func (v *view) stationPage() bool {
 	s := v.Station()
 	if s == nil {
-		return nil
+		return false
 	}
-	c := &content{Class: plaintext.Either(s.Heard, "passed", "failed"), Title: s.Name, Verdict: plaintext.Either(s.Heard, "heard", "not heard"), Line: s.Machine}
-	about := section{ID: "station", Title: "The station", Facts: facts("Machine", s.Machine, "Program", s.Program, "Architecture", s.Arch, "Jobs at once", strconv.Itoa(s.Parallel),
+	v.head(plaintext.Either(s.Heard, "passed", "failed"), s.Name, plaintext.Either(s.Heard, "heard", "not heard"), s.Machine)
+	about := section{ID: "station", Title: "The station", Facts: facts("Machine", s.Machine, "Program", s.Program, "Architecture", s.Arch, "Builds", plaintext.Either(s.Builds, "it takes them", ""), "Jobs at once", strconv.Itoa(s.Parallel),
 		"Free disk", plaintext.SizeText(s.FreeBytes), "Last heard", clock(s.At), "New jobs", plaintext.Either(s.Draining, "it takes none", "it takes them"))}
 	if v.May(job.VerbDrain) {
 		about.Form = "drain"
 	}
 	var boards []row
-	var jobs []*hub.SeenJob
 	for _, b := range v.boards {
 		if b.Station == s.Name {
 			boards = append(boards, b.row())
 		}
 	}
-	for i := range v.Jobs {
-		if v.Jobs[i].Station == s.Name {
-			jobs = append(jobs, &v.Jobs[i])
-		}
-	}
-	c.sections = []section{about, limited("boards", "Boards", "It has no boards.", boards), v.jobsOf(jobs)}
-	return c
+	jobs := slices.DeleteFunc(slices.Clone(v.Jobs), func(j *shownJob) bool { return j.Station != s.Name })
+	return v.show(about, limited("boards", "Boards", "It has no boards.", boards), v.jobsOf(jobs))
 }
 
 // Job returns the page's job, nil if the hub does not know it.
-func (v *view) Job() *hub.SeenJob {
-	i, found := slices.BinarySearchFunc(v.Jobs, v.Args[0], func(j hub.SeenJob, id string) int { return strings.Compare(id, j.ID) })
-	if !found {
-		return nil
+func (v *view) Job() *shownJob {
+	if i := slices.IndexFunc(v.Jobs, func(j *shownJob) bool { return j.ID == v.Args[0] }); i >= 0 {
+		return v.Jobs[i]
 	}
-	return &v.Jobs[i]
+	return nil
 }
 
-func (v *view) jobPage() *content {
+func (v *view) jobPage() bool {
 	j := v.Job()
 	if j == nil {
-		return nil
+		return false
 	}
-	c := &content{Class: jobClass(j), Title: j.Name + ": " + steps(j), Verdict: jobState(j), Line: "at " + j.Station + ", by " + j.By}
-	about := section{ID: "job", Title: "The job", Facts: facts("State", string(j.State), "Since", clock(j.At), "Board", j.Board+" "+j.Name, "Artifact", j.Artifact, "Stop", string(j.Stop), "Stopped by", j.StopBy)}
+	v.head(jobClass(j), j.Subject()+": "+steps(j.Steps), jobState(j), join(", ", plaintext.Either(j.Station == "", "", "at "+j.Station), "by "+j.By))
+	about := section{ID: "job", Title: "The job", Facts: facts("State", string(j.State), "Since", clock(j.At), "Board", j.Board+" "+j.Subject(), "Artifact", j.Artifact, "Stop", string(j.Stop), "Stopped by", j.StopBy)}
 	if r := j.Result; r != nil {
 		about.Facts = append(about.Facts, facts("Result", string(r.Kind), "Saw", r.Saw, "Next", plaintext.Either(r.Kind == fleet.Other, "see the log below", r.Kind.Next()), "Checks", plaintext.Either(r.Checks > 0, fmt.Sprintf("%d of %d passed", r.Passed, r.Checks), ""),
-			"Version", r.Version, "Attempts", strconv.Itoa(r.Attempts), "The same by hand", r.Line)...)
+			"Version", r.Version, "Built", r.Artifact, "Attempts", strconv.Itoa(r.Attempts), "The same by hand", r.Line)...)
 	} else if v.May(job.VerbJobStop) {
 		about.Form = "stop"
 	}
 	if b := v.byBoard[bus.Key(j.Station, j.Name)]; b != nil {
 		about.Rows = []row{b.row()}
 	}
-	c.sections = []section{{ID: "steps", Title: "Steps", Rows: v.stepRows(j)}, about, {ID: "log-box", Title: "Log", Form: "log", Still: true}}
-	return c
+	return v.show(section{ID: "steps", Title: "Steps", Rows: v.stepRows(j)}, about, section{ID: "log-box", Title: "Log", Form: "log", Still: true})
 }
 
 // stepRows returns the steps of a job, and how far the commands say that they are.
-func (v *view) stepRows(j *hub.SeenJob) (all []row) {
+func (v *view) stepRows(j *shownJob) (all []row) {
 	for i, s := range j.Steps {
 		r := row{Class: "skipped", Name: string(s.Do)}
 		if j.Result != nil && i < len(j.Result.Steps) {
@@ -343,11 +402,11 @@ func (v *view) stepRows(j *hub.SeenJob) (all []row) {
 
 // Lost reports whether the station of the page's job is not heard.
 func (v *view) Lost() bool {
-	b := v.byBoard[bus.Key(v.Job().Station, v.Job().Name)]
-	return b == nil || !b.Heard
+	s := v.station(v.Job().Station)
+	return s == nil || !s.Heard
 }
 
-func (v *view) peoplePage() *content {
+func (v *view) peoplePage() bool {
 	s := section{ID: "people", Title: "People and stations", Form: "people"}
 	for _, p := range v.People {
 		r := row{Class: "passed", Name: p.Name, Saw: join(" · ", string(p.Role), plaintext.Either(p.By == "", "", "by "+p.By)), Took: clock(p.Since)}
@@ -356,26 +415,28 @@ func (v *view) peoplePage() *content {
 		}
 		s.Rows = append(s.Rows, r)
 	}
-	return &content{Title: "People", Line: "who may ask this hub", sections: []section{s}}
+	v.head("", "People", "", "who may ask this hub")
+	return v.show(s)
 }
 
 func loadPeople(ctx context.Context, p *Page, who job.Person, v *view) error {
-	all, err := ask[job.People](ctx, p, who, job.VerbPeople, struct{}{})
+	all, err := ask[job.People](ctx, p.h, who, job.VerbPeople, struct{}{})
 	v.People = all.People
 	return err
 }
 
-func (v *view) auditPage() *content {
+func (v *view) auditPage() bool {
 	s := section{ID: "audit", Title: "Audit", Aside: "the newest first"}
 	for _, a := range slices.Backward(v.audit) {
 		class := plaintext.Either(a.Refused == "", "passed", "failed")
 		s.Rows = append(s.Rows, row{Class: class, Name: a.Who + ": " + a.Verb, Saw: plaintext.ShortLine(cmp.Or(a.Refused, strings.Trim(a.What, "{}"))), Took: clock(a.At)})
 	}
-	return &content{Title: "Log", Line: "who wanted what, and what was refused", sections: []section{s}}
+	v.head("", "Log", "", "who wanted what, and what was refused")
+	return v.show(s)
 }
 
 func loadAudit(ctx context.Context, p *Page, who job.Person, v *view) error {
-	all, err := ask[hub.Audit](ctx, p, who, job.VerbAudit, struct{}{})
+	all, err := ask[hub.Audit](ctx, p.h, who, job.VerbAudit, struct{}{})
 	v.audit = all.Records
 	return err
 }

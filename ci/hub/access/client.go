@@ -1,0 +1,120 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"slipway/ci/job"
+	"slipway/layers/bus"
+	"slipway/layers/run"
+)
+
+// Client asks a hub.
+type Client struct {
+	Identity
+	*nats.Conn
+
+	mu      sync.Mutex
+	now     Identity // Identity, as the hub renewed it
+	end     context.CancelFunc
+	renewal sync.WaitGroup
+}
+
+const (
+	renewEvery = time.Hour
+	renewBelow = 365 * 24 * time.Hour / 2 // of the time for which a JWT is valid
+	renewLimit = 2 * time.Second
+)
+
+// Dial connects to the hub. The connection comes back by itself, also to another hub of a cluster. It
+// renews the identity, now and each hour.
+func (id Identity) Dial(ctx context.Context) (*Client, error) {
+	c := &Client{Identity: id, now: id}
+	newest := func() string { return c.newest().JWT }
+	conn, err := bus.Connect(ctx, bus.Access{Name: id.Name, Addresses: id.Addresses, JWT: id.JWT, Seed: id.Seed, Roots: id.Authority, Renewed: newest})
+	if err != nil {
+		return nil, err
+	}
+	c.Conn = conn
+	c.renew(ctx)
+	own, end := context.WithCancel(context.WithoutCancel(ctx))
+	c.end = end
+	c.renewal.Go(func() {
+		for run.Sleep(own, renewEvery) == nil {
+			c.renew(own)
+		}
+	})
+	return c, nil
+}
+
+// Close closes the connection.
+func (c *Client) Close() error {
+	c.end()
+	c.Conn.Close()
+	c.renewal.Wait()
+	return nil
+}
+
+func (c *Client) newest() Identity {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// renew asks for the addresses of all hubs, and for a new JWT if it ends soon. It
+// keeps what differs. A hub that does not answer is asked again in an hour, or by the next command.
+func (c *Client) renew(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, renewLimit)
+	defer cancel()
+	id, verb := c.newest(), job.VerbRenew
+	if id.Role == job.AStation {
+		verb = job.VerbRenewStation
+	}
+	joined, err := Ask[job.Joined](ctx, c, verb, job.Renewal{JWT: bus.ValidFor(id.JWT) < renewBelow})
+	if err != nil {
+		return
+	}
+	isNew := joined.JWT != ""
+	if isNew {
+		id.JWT = joined.JWT
+	}
+	if len(joined.Pages) > 1 && !(sameNames(id.Addresses, joined.Addresses) && sameNames(id.Pages, joined.Pages)) {
+		id.Addresses, id.Pages, isNew = joined.Addresses, joined.Pages, true
+		_ = bus.SetAddresses(c.Conn, id.Addresses) // fails only for a closed connection
+	}
+	if !isNew {
+		return
+	}
+	c.mu.Lock()
+	c.now = id
+	c.mu.Unlock()
+	_ = id.write(func(unread error, old Identity) bool { return unread == nil && old.Seed == id.Seed }) // else it is renewed again
+}
+
+func sameNames(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// dialPage connects to the first page of a cluster's hubs that answers. All have one authority.
+func (id Identity) dialPage(ctx context.Context, network, _ string) (net.Conn, error) {
+	d := &tls.Dialer{
+		NetDialer: &net.Dialer{Timeout: 5 * time.Second},
+		Config:    &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: id.roots(), NextProtos: []string{"h2", "http/1.1"}},
+	}
+	var errs []error
+	for _, at := range id.Pages {
+		conn, err := d.DialContext(ctx, network, at)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}

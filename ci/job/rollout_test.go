@@ -1,0 +1,34 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"slipway/ci/fleet"
+	"slipway/ci/report"
+)
+
+// Reports come from boards, and are packed: few bytes can be much text. Logs are not kept, and reports
+// that are too large together are refused.
+func TestOutcomeIsLimited(t *testing.T) {
+	var s RolloutState
+	for i := range 6 {
+		s.Results = append(s.Results, RolloutResult{RolloutBoard: RolloutBoard{Name: fmt.Sprintf("lab-%d", i)}, Result: &fleet.Result{Kind: fleet.Passed, Checks: 1}})
+	}
+	much := strings.Repeat("x", maxOutcomeBytes/5)
+	_, reports, err := s.Outcome(func(w ReportWish) (report.Report, error) {
+		return report.Report{Board: w.Name, Logs: []report.Log{{Text: much}}}, nil
+	})
+	if err != nil || len(reports) != 6 || reports[5].Board != "lab-5" || reports[5].Logs != nil {
+		t.Errorf("Outcome = %d reports, %v; want six without logs", len(reports), err)
+	}
+	read := 0
+	_, _, err = s.Outcome(func(ReportWish) (report.Report, error) {
+		read++
+		return report.Report{Board: much}, nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "larger than 256.0 MiB\nnext: hub report lab-4") || read != 5 {
+		t.Errorf("Outcome = %v after %d reports; want an error after 5", err, read)
+	}
+}
