@@ -266,7 +266,8 @@ type AuditWish struct {
 const auditShown = 500
 
 func (h *Hub) readAudit(ctx context.Context, _ string, in AuditWish) (Audit, error) {
-	info, err := h.records.Info(ctx)
+	// The engine answers nobody for a moment after a removal, which changes the account.
+	info, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return h.records.Info(ctx) })
 	if err != nil {
 		return Audit{}, err
 	}
@@ -276,7 +277,7 @@ func (h *Hub) readAudit(ctx context.Context, _ string, in AuditWish) (Audit, err
 		last = min(last, in.Before-1)
 	}
 	for seq := last; seq > 0 && seq+auditShown > last; seq-- {
-		m, err := h.records.GetMsg(ctx, seq)
+		m, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) { return h.records.GetMsg(ctx, seq) })
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break // older ones are gone
 		}
