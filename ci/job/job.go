@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"slipway/ci/fleet"
@@ -69,6 +70,15 @@ type Step struct {
 	Token     string `json:"token,omitempty"`   // of a flash: what the user confirmed
 	Count     int    `json:"count,omitempty"`   // of a place: how many good ones today end it; 0 is none
 	Targets   string `json:"targets,omitempty"` // of a build, with commas between them
+}
+
+// StepNames returns what steps do, with commas between them.
+func StepNames(steps []Step) string {
+	var names []string
+	for _, s := range steps {
+		names = append(names, string(s.Do))
+	}
+	return strings.Join(names, ", ")
 }
 
 // Do says what a step does.

@@ -139,14 +139,10 @@ const maxOutcomeBytes = 256 << 20
 // without its logs, an empty one for a board without. Boards that were not begun are in it once the
 // rollout has ended.
 func (s RolloutState) Outcome(get func(ReportWish) (report.Report, error)) (o fleet.Outcome, reports []report.Report, err error) {
-	var steps []string
-	for _, step := range s.Steps {
-		steps = append(steps, string(step.Do))
-	}
 	_, digest, _ := strings.Cut(s.Artifact, "@sha256:")
 	o = fleet.Outcome{
 		Board: s.Board, Inventory: "hub: " + cmp.Or(s.Pattern, "all"), Started: s.Began, Stopped: s.Why,
-		Did: fleet.Work{Command: "rollout of " + strings.Join(steps, ", "), Sent: []fleet.Sent{{What: "artifact", Name: s.Artifact, SHA256: digest}}},
+		Did: fleet.Work{Command: "rollout of " + StepNames(s.Steps), Sent: []fleet.Sent{{What: "artifact", Name: s.Artifact, SHA256: digest}}},
 	}
 	if s.At.After(s.Began) && !s.Began.IsZero() {
 		o.ElapsedMS = s.At.Sub(s.Began).Milliseconds()

@@ -41,7 +41,7 @@ slipway job list --json`
 	return lists(c, job.VerbJobList, func(w io.Writer, all job.Changes) error {
 		return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) []any {
 			j := c.Job
-			return []any{j.ID, j.Station, j.Subject(), j.Board, stepsOf(j), j.By, stateOf(j)}
+			return []any{j.ID, j.Station, j.Subject(), j.Board, job.StepNames(j.Steps), j.By, stateOf(j)}
 		})
 	}, func(all *job.Changes) {
 		all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
@@ -49,14 +49,6 @@ slipway job list --json`
 		})
 		slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job.ID, b.Job.ID)) })
 	})
-}
-
-// stepsOf returns the names of a job's steps.
-func stepsOf(j job.Job) (names string) {
-	for i, s := range j.Steps {
-		names += plaintext.Either(i > 0, ", ", "") + string(s.Do)
-	}
-	return names
 }
 
 // stateOf returns the state of a job, or how it ended.

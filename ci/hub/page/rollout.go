@@ -25,7 +25,7 @@ func (v *view) rolloutRows(fits func(job.RolloutState) bool) (all []row) {
 			continue
 		}
 		class, word := wordOf(s)
-		r := row{Class: class, Name: s.Board + ": " + steps(s.Steps), Link: "/rollouts/" + s.ID, Took: word}
+		r := row{Class: class, Name: s.Board + ": " + job.StepNames(s.Steps), Link: "/rollouts/" + s.ID, Took: word}
 		r.Saw = join(" · ", count(s.Boards, "board"), s.Counts.String(), "by "+s.By, s.Why)
 		if !s.Ended {
 			r.Max, r.Value = int64(s.Boards), int64(s.Counts.Sum())
@@ -80,7 +80,7 @@ func (v *view) canGoBack() bool {
 func (v *view) rolloutPage() bool {
 	s := v.Rollout
 	class, word := wordOf(s)
-	v.head(class, s.Board+": "+steps(s.Steps), word, join(" · ", count(s.Boards, "board"), s.Counts.String()))
+	v.head(class, s.Board+": "+job.StepNames(s.Steps), word, join(" · ", count(s.Boards, "board"), s.Counts.String()))
 	about := section{ID: "rollout", Title: "The rollout", Facts: facts("State", join(": ", word, s.Why), "By", s.By, "Changed by", s.WishBy, "Began", clock(s.Began), "Artifact", s.Artifact, "Boards", plaintext.Either(s.Pattern == "", "all of the kind", s.Pattern),
 		"Takes back", s.From, "Boards not heard", number(s.Unheard), "Canaries", number(s.Canary), "Pauses after failures", number(s.StopAfter))}
 	if v.May(job.VerbRolloutWish) {

@@ -76,7 +76,7 @@ func newState(boards []job.HubBoard, stations []job.HubStation, jobs []job.Chang
 	for _, b := range s.boards {
 		b.state = b.stateNow()
 		b.class = boardStates[b.state]
-		b.text = strings.ToLower(strings.Join(append(b.Labels, b.Name, b.Station, b.Board.Board, b.Runs, b.Serial), " "))
+		b.text = strings.ToLower(strings.Join(slices.Concat(b.Labels, []string{b.Name, b.Station, b.Board.Board, b.Runs, b.Serial}), " "))
 	}
 	return s
 }
@@ -123,7 +123,7 @@ func (b *board) row() row {
 
 // jobRow returns a job's line in a table, with the bar of what it does now.
 func (s *state) jobRow(j *shownJob) row {
-	r := row{Class: jobClass(j), Name: j.Subject() + ": " + steps(j.Steps), Link: "/jobs/" + j.ID, Took: clock(j.At)}
+	r := row{Class: jobClass(j), Name: j.Subject() + ": " + job.StepNames(j.Steps), Link: "/jobs/" + j.ID, Took: clock(j.At)}
 	r.Saw = join(" · ", jobState(j), j.Station, "by "+j.By)
 	if events := s.progress[j.Key]; j.State == job.Running && len(events) > 0 {
 		now := eventRow(events[len(events)-1])
@@ -153,14 +153,6 @@ func jobClass(j *shownJob) string {
 		return "failed"
 	}
 	return plaintext.Either(j.Result.Kind.Done(), "passed", "skipped")
-}
-
-func steps(of []job.Step) string {
-	var all []string
-	for _, s := range of {
-		all = append(all, string(s.Do))
-	}
-	return strings.Join(all, ", ")
 }
 
 var eventClasses = map[progress.State]string{progress.Running: "cached", progress.Done: "passed", progress.Cached: "passed", progress.Failed: "failed"}
