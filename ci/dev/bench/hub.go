@@ -21,7 +21,7 @@ var hub = area{rounds: 200, root: true, measure: measureHub, packages: []string{
 // HubOptions are those of a bench of hubs, which the tests of magefiles/hubstest read.
 type HubOptions struct {
 	Dir, Slipway, Labgrid, Only string
-	Jobs                        int // of which the latency is measured
+	Jobs                        int // how many jobs the latency is measured with
 }
 
 // measureHub builds the program of users, and measures in namespaces, which end with all that it started.
@@ -38,8 +38,8 @@ func measureHub(ctx context.Context, s *session) error {
 	return soak.InHubs(ctx, s.w, s.dir, "bench-hub", o)
 }
 
-// makeLabgrid returns a root file system of Debian testing with labgrid, which it makes once. The
-// signatures of the archive are checked, but not its date, which a mirror that nobody renews is behind of.
+// makeLabgrid returns a root file system of Debian testing with labgrid, which it makes once. It
+// checks the signatures of the archive, but not its date: a mirror may have an old Release file.
 func makeLabgrid(ctx context.Context) (string, error) {
 	root, err := filepath.Abs("build/bench/labgrid")
 	if err != nil || localfile.Exists(root) {

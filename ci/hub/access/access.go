@@ -218,8 +218,8 @@ func (id Identity) save() error {
 	return localfile.Replace(filepath.Join(dir, "last"), []byte(id.Hub+"\n"))
 }
 
-// write writes the identity's file, if may agrees with what is there, or with the error that nothing
-// can be read. Another process may write at the same time.
+// write writes the identity's file, if may returns true for the old identity, or for the error of
+// reading it. Another process may write at the same time.
 func (id Identity) write(may func(unread error, old Identity) bool) error {
 	dir, err := folder()
 	if err != nil {

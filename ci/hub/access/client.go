@@ -68,8 +68,8 @@ func (c *Client) newest() Identity {
 	return c.now
 }
 
-// renew asks for the addresses of all hubs, and for a new JWT if it ends soon. It
-// keeps what differs. A hub that does not answer is asked again in an hour, or by the next command.
+// renew asks for the addresses of all hubs, and for a new JWT if the old one expires soon. It writes the
+// identity if something changed. If the hub does not answer, renew runs again in an hour.
 func (c *Client) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewLimit)
 	defer cancel()

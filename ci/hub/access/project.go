@@ -29,8 +29,8 @@ func (id Identity) registry() fetch.HubAccess {
 	return hub
 }
 
-// SendProject sends the project of a board to the hub, unless it is there, and returns its digest. It
-// is "" for a board that Slipway has itself.
+// SendProject sends the project of a board to the hub, unless the hub has it, and returns its digest:
+// "" for one of Slipway's own boards.
 func (id Identity) SendProject(ctx context.Context, board string) (digest string, err error) {
 	data, err := job.OwnProject(board)
 	if err != nil || data == nil {
@@ -39,7 +39,7 @@ func (id Identity) SendProject(ctx context.Context, board string) (digest string
 	return store.PutFile(ctx, id.projects(""), data)
 }
 
-// FetchProject unpacks a project of the hub into a folder, unless that is there.
+// FetchProject unpacks a project of the hub into a folder, unless the folder exists.
 func (id Identity) FetchProject(ctx context.Context, digest, dir string) error {
 	if localfile.Exists(dir) {
 		return nil

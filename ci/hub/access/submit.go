@@ -73,8 +73,8 @@ func BuilderArch(ctx context.Context, c *Client) (string, error) {
 	return arch, nil
 }
 
-// builderArch returns the architecture of the best builder, and whether that is heard. Without any
-// builder, of which the hub speaks, none is missed.
+// builderArch returns the architecture of the best builder, and whether that is heard. If there is no
+// builder, the hub refuses the job and says so.
 func builderArch(stations []job.HubStation) (arch string, heard bool) {
 	builders := slices.DeleteFunc(slices.Clone(stations), func(s job.HubStation) bool { return !s.Builds })
 	if len(builders) == 0 {
