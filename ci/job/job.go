@@ -128,6 +128,17 @@ const (
 	Ended   State = "ended"
 )
 
+// Word returns the state of a job for people, or how it ended.
+func (j Job) Word() string {
+	switch {
+	case j.Result != nil:
+		return string(j.Result.Kind)
+	case j.Stop != "":
+		return plaintext.Either(j.Stop == Now, "stopping now", "stopping")
+	}
+	return string(j.State)
+}
+
 // Stop is a wish that a job ends.
 type Stop string
 
