@@ -361,12 +361,11 @@ func followRollout(ctx context.Context, client *access.Client, s job.RolloutStat
 
 // describeRollout returns how far a rollout is, in a few words.
 func describeRollout(s job.RolloutState) string {
-	return fmt.Sprintf("wave %d, %d at work, %d waiting%s%s", s.Wave, s.Running, s.Waiting, plaintext.Either(len(s.Counts) > 0, ", ", ""), s.Counts)
+	return fmt.Sprintf("%s, %d at work, %d waiting%s%s", s.WaveName(s.Wave), s.Running, s.Waiting, plaintext.Either(len(s.Counts) > 0, ", ", ""), s.Counts)
 }
 
 func showRollout(w io.Writer, s job.RolloutState) error {
-	state := plaintext.Either(s.Ended, "ended", string(s.Wish))
-	_, err := fmt.Fprintf(w, "%s  %s, %d boards, by %s: %s %s\n  %s\n", s.ID, s.Board, s.Boards, s.By, state, plaintext.OneLine(s.Why), describeRollout(s))
+	_, err := fmt.Fprintf(w, "%s  %s, %d boards, by %s: %s %s\n  %s\n", s.ID, s.Board, s.Boards, s.By, s.Word(), plaintext.OneLine(s.Why), describeRollout(s))
 	for _, r := range s.Results {
 		if r.Result != nil && r.Result.Kind.Failed() {
 			fmt.Fprintf(w, "  %s: %s: %s\n", plaintext.OneLine(r.Name), r.Result.Kind, plaintext.OneLine(r.Result.Saw))

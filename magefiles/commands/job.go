@@ -41,7 +41,7 @@ slipway job list --json`
 	return lists(c, job.VerbJobList, func(w io.Writer, all job.Changes) error {
 		return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) []any {
 			j := c.Job
-			return []any{j.ID, j.Station, j.Subject(), j.Board, job.StepNames(j.Steps), j.By, stateOf(j)}
+			return []any{j.ID, j.Station, j.Subject(), j.Board, job.StepNames(j.Steps), j.By, j.Word()}
 		})
 	}, func(all *job.Changes) {
 		all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
@@ -49,17 +49,6 @@ slipway job list --json`
 		})
 		slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job.ID, b.Job.ID)) })
 	})
-}
-
-// stateOf returns the state of a job, or how it ended.
-func stateOf(j job.Job) string {
-	switch {
-	case j.Result != nil:
-		return string(j.Result.Kind)
-	case j.Stop != "":
-		return fmt.Sprintf("%s, to be stopped %s", j.State, j.Stop)
-	}
-	return string(j.State)
 }
 
 func jobShowCommand() *Command {
@@ -75,7 +64,7 @@ slipway job show 06FQ3C8T9KX2M4Z7 --json`
 }
 
 func showJob(w io.Writer, j job.Job) error {
-	fmt.Fprintln(w, plaintext.OneLine(fmt.Sprintf("%s  %s of %s (%s), by %s: %s", j.ID, j.Subject(), cmp.Or(j.Station, "any builder"), j.Board, j.By, stateOf(j))))
+	fmt.Fprintln(w, plaintext.OneLine(fmt.Sprintf("%s  %s of %s (%s), by %s: %s", j.ID, j.Subject(), cmp.Or(j.Station, "any builder"), j.Board, j.By, j.Word())))
 	if r := j.Result; r != nil {
 		for _, s := range r.Steps {
 			fmt.Fprintf(w, "  %-8s exit status %d after %v\n", plaintext.OneLine(string(s.Do)), s.Status, (time.Duration(s.ElapsedMS) * time.Millisecond).Round(time.Second/10))

@@ -24,8 +24,7 @@ func (v *view) rolloutRows(fits func(job.RolloutState) bool) (all []row) {
 		if !fits(s) {
 			continue
 		}
-		class, word := wordOf(s)
-		r := row{Class: class, Name: s.Board + ": " + job.StepNames(s.Steps), Link: "/rollouts/" + s.ID, Took: word}
+		r := row{Class: rolloutClass(s), Name: s.Board + ": " + job.StepNames(s.Steps), Link: "/rollouts/" + s.ID, Took: s.Word()}
 		r.Saw = join(" · ", count(s.Boards, "board"), s.Counts.String(), "by "+s.By, s.Why)
 		if !s.Ended {
 			r.Max, r.Value = int64(s.Boards), int64(s.Counts.Sum())
@@ -35,29 +34,17 @@ func (v *view) rolloutRows(fits func(job.RolloutState) bool) (all []row) {
 	return all
 }
 
-// wordOf returns the state of a rollout in a word, and the class of its colour.
-func wordOf(s job.RolloutState) (class, word string) {
+// rolloutClass returns the class of the colour of a rollout's state.
+func rolloutClass(s job.RolloutState) string {
 	switch {
 	case s.Ended && s.Wish == job.Cancel:
-		return "skipped", "stopped"
-	case s.Ended:
-		return plaintext.Either(s.Counts.Failed() > 0, "failed", "passed"), "ended"
-	case s.Wish == job.Pause:
-		return "failed", "paused"
-	case s.Wish == job.Cancel:
-		return "cached", "stops"
+		return "skipped"
+	case s.Ended && s.Counts.Failed() == 0:
+		return "passed"
+	case s.Ended || s.Wish == job.Pause:
+		return "failed"
 	}
-	return "cached", waveName(s.Wave, s.LastWave())
-}
-
-func waveName(wave, last int) string {
-	switch wave {
-	case 0:
-		return "canaries"
-	case last:
-		return "boards that came later"
-	}
-	return fmt.Sprintf("wave %d", wave)
+	return "cached"
 }
 
 // number returns a number for facts, "" for 0.
@@ -79,9 +66,8 @@ func (v *view) canGoBack() bool {
 
 func (v *view) rolloutPage() bool {
 	s := v.Rollout
-	class, word := wordOf(s)
-	v.head(class, s.Board+": "+job.StepNames(s.Steps), word, join(" · ", count(s.Boards, "board"), s.Counts.String()))
-	about := section{ID: "rollout", Title: "The rollout", Facts: facts("State", join(": ", word, s.Why), "By", s.By, "Changed by", s.WishBy, "Began", clock(s.Began), "Artifact", s.Artifact, "Boards", plaintext.Either(s.Pattern == "", "all of the kind", s.Pattern),
+	v.head(rolloutClass(s), s.Board+": "+job.StepNames(s.Steps), s.Word(), join(" · ", count(s.Boards, "board"), s.Counts.String()))
+	about := section{ID: "rollout", Title: "The rollout", Facts: facts("State", join(": ", s.Word(), s.Why), "By", s.By, "Changed by", s.WishBy, "Began", clock(s.Began), "Artifact", s.Artifact, "Boards", plaintext.Either(s.Pattern == "", "all of the kind", s.Pattern),
 		"Takes back", s.From, "Boards not heard", number(s.Unheard), "Canaries", number(s.Canary), "Pauses after failures", number(s.StopAfter))}
 	if v.May(job.VerbRolloutWish) {
 		about.Form = "rollout"
@@ -101,7 +87,7 @@ func (v *view) waveRows() (waves, boards []row) {
 	counts := make([]map[string]int, last+1)
 	for wave := range counts {
 		counts[wave] = map[string]int{}
-		waves = append(waves, row{Class: plaintext.Either(wave <= v.Rollout.Wave, "passed", "skipped"), Name: waveName(wave, last)})
+		waves = append(waves, row{Class: plaintext.Either(wave <= v.Rollout.Wave, "passed", "skipped"), Name: v.Rollout.WaveName(wave)})
 	}
 	for _, r := range v.Rollout.Results {
 		class, word, link := "skipped", plaintext.Either(r.State == "", "to come", string(r.State)), "/boards/"+r.Station+"/"+r.Name

@@ -124,23 +124,12 @@ func (b *board) row() row {
 // jobRow returns a job's line in a table, with the bar of what it does now.
 func (s *state) jobRow(j *shownJob) row {
 	r := row{Class: jobClass(j), Name: j.Subject() + ": " + job.StepNames(j.Steps), Link: "/jobs/" + j.ID, Took: clock(j.At)}
-	r.Saw = join(" · ", jobState(j), j.Station, "by "+j.By)
+	r.Saw = join(" · ", j.Word(), j.Station, "by "+j.By)
 	if events := s.progress[j.Key]; j.State == job.Running && len(events) > 0 {
 		now := eventRow(events[len(events)-1])
 		r.Saw, r.Max, r.Value = join(" · ", r.Saw, now.Name, now.Saw), now.Max, now.Value
 	}
 	return r
-}
-
-// jobState returns a job's state, or the kind of its result.
-func jobState(j *shownJob) string {
-	switch {
-	case j.Result != nil:
-		return string(j.Result.Kind)
-	case j.State == job.Running && j.Stop != "":
-		return "stops"
-	}
-	return string(j.State)
 }
 
 func jobClass(j *shownJob) string {

@@ -369,7 +369,7 @@ func (v *view) jobPage() bool {
 	if j == nil {
 		return false
 	}
-	v.head(jobClass(j), j.Subject()+": "+job.StepNames(j.Steps), jobState(j), join(", ", plaintext.Either(j.Station == "", "", "at "+j.Station), "by "+j.By))
+	v.head(jobClass(j), j.Subject()+": "+job.StepNames(j.Steps), j.Word(), join(", ", plaintext.Either(j.Station == "", "", "at "+j.Station), "by "+j.By))
 	about := section{ID: "job", Title: "The job", Facts: facts("State", string(j.State), "Since", clock(j.At), "Board", j.Board+" "+j.Subject(), "Artifact", j.Artifact, "Stop", string(j.Stop), "Stopped by", j.StopBy)}
 	if r := j.Result; r != nil {
 		about.Facts = append(about.Facts, facts("Result", string(r.Kind), "Saw", r.Saw, "Next", plaintext.Either(r.Kind == fleet.Other, "see the log below", r.Kind.Next()), "Checks", plaintext.Either(r.Checks > 0, fmt.Sprintf("%d of %d passed", r.Passed, r.Checks), ""),
