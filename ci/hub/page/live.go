@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -79,8 +78,15 @@ func (f *follower) forgetEnded() {
 	}
 }
 
+// keepRunning gives the jobs that run their events, and drops those of others.
 func (f *follower) keepRunning(now *state) {
-	maps.DeleteFunc(f.events, func(key string, _ []progress.Event) bool { return !now.runs[key] })
+	kept := map[string][]progress.Event{}
+	for _, j := range now.jobs {
+		if all := f.events[j.Key()]; len(all) > 0 && j.State == job.Running {
+			j.events, kept[j.Key()] = all, all
+		}
+	}
+	f.events = kept
 }
 
 // look returns a state that was true at most age ago.
@@ -103,7 +109,6 @@ func (f *follower) look(age time.Duration) (*state, error) {
 		return nil, err
 	}
 	f.keepRunning(now)
-	now.progress = maps.Clone(f.events)
 	f.last = now
 	return now, nil
 }

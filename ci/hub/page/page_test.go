@@ -933,7 +933,7 @@ func TestStateOrder(t *testing.T) {
 		t.Errorf("the board is %s after %+v; want free after the job 2", got.state, got.Last)
 	}
 	for _, heard := range []bool{true, false} {
-		stations[0].Heard = heard
+		s.byStation["s"].Heard = heard
 		v, err := (&Page{}).newView(t.Context(), s, job.Person{Role: job.Admin}, &url.URL{Path: "/jobs/5"}, true)
 		if err != nil {
 			t.Fatal(err)

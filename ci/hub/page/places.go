@@ -50,7 +50,7 @@ func (v *view) placeOf(b *board) shownPlace {
 	switch {
 	case !b.Heard:
 		since := ""
-		if s := v.station(b.Station); s != nil {
+		if s := v.byStation[b.Station]; s != nil {
 			since = clock(s.At)
 		}
 		p.Now = join(" since ", "not heard", since) + ": it goes on with the rows that it has, and this is old"
@@ -62,7 +62,7 @@ func (v *view) placeOf(b *board) shownPlace {
 	if b.runs == nil {
 		return p
 	}
-	for _, e := range v.progress[b.runs.Key] {
+	for _, e := range b.runs.events {
 		if e.Step == place.TotalsStep {
 			p.Totals = plaintext.ShortLine(e.Detail)
 			continue

@@ -14,13 +14,13 @@ import (
 )
 
 func (v *view) rolloutList() bool {
-	v.head("", "Rollouts", "", count(len(v.Rollouts), "rollout"))
+	v.head("", "Rollouts", "", count(len(v.rollouts), "rollout"))
 	return v.show(limited("rollouts", "Rollouts", "No rollout yet. Next: slipway fleet update BOARD hub: BUNDLE", v.rolloutRows(func(job.RolloutState) bool { return true })))
 }
 
 // rolloutRows returns the lines of rollouts that fit, the newest first.
 func (v *view) rolloutRows(fits func(job.RolloutState) bool) (all []row) {
-	for _, s := range slices.Backward(v.Rollouts) {
+	for _, s := range slices.Backward(v.rollouts) {
 		if !fits(s) {
 			continue
 		}
@@ -52,7 +52,7 @@ func number(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
 
 // loadRollout reads the results of the page's rollout.
 func loadRollout(ctx context.Context, p *Page, who job.Person, v *view) (err error) {
-	if !slices.ContainsFunc(v.Rollouts, func(s job.RolloutState) bool { return s.ID == v.Args[0] }) {
+	if !slices.ContainsFunc(v.rollouts, func(s job.RolloutState) bool { return s.ID == v.Args[0] }) {
 		return errUnknown
 	}
 	v.Rollout, err = ask[job.RolloutState](ctx, p.h, who, job.VerbRolloutShow, job.RolloutWish{ID: v.Args[0], Results: true})
@@ -139,13 +139,7 @@ func (p *Page) outcome(r *http.Request, who job.Person) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, reports, err := s.Outcome(func(w job.ReportWish) (report.Report, error) {
-		sent, err := ask[job.Report](r.Context(), p.h, who, job.VerbReportGet, w)
-		if err != nil {
-			return report.Report{}, err
-		}
-		return sent.Only()
-	})
+	o, reports, err := s.Outcome(func(w job.ReportWish) (report.Report, error) { return p.readReport(r.Context(), who, w) })
 	if err != nil {
 		return nil, err
 	}

@@ -134,12 +134,12 @@ func limited(id, title, otherwise string, rows []row) section {
 
 func (v *view) home() bool {
 	needs := v.needs()
-	v.head("passed", "Hub", "nothing needs you", count(len(v.boards), "board")+" at "+count(len(v.Stations), "station"))
+	v.head("passed", "Hub", "nothing needs you", count(len(v.boards), "board")+" at "+count(len(v.stations), "station"))
 	if n := len(needs); n > 0 {
 		v.Class, v.Verdict = "failed", count(n, "thing")+plaintext.Either(n == 1, " needs you", " need you")
 	}
 	active := append(v.rolloutRows(func(s job.RolloutState) bool { return !s.Ended && s.Wish != job.Pause }), v.active()...)
-	return v.show(limited("needs", "Needs you", "Nothing needs you.", needs), limited("jobs", "Running and waiting", "No job runs or waits.", active), limited("stations", "Stations", noStations, v.stationRows()))
+	return v.show(limited("needs", "Needs you", "Nothing needs you.", needs), limited("jobs", "Running and waiting", "No job runs or waits.", active), limited("stations", "Stations", noStations, rowsOf(v.stations)))
 }
 
 func (v *view) head(class, title, verdict, line string) {
@@ -155,7 +155,7 @@ const noStations = "No station has joined. Next, as an admin: slipway hub invite
 
 // needs returns what somebody must look at.
 func (v *view) needs() (all []row) {
-	for _, s := range v.Stations {
+	for _, s := range v.stations {
 		r := row{Class: "failed", Link: "/stations/" + s.Name}
 		switch {
 		case !s.Heard:
@@ -187,37 +187,40 @@ func (v *view) needs() (all []row) {
 // active returns the jobs that run, then those that wait, the oldest first.
 func (v *view) active() (all []row) {
 	for _, state := range []job.State{job.Running, job.Queued} {
-		for _, j := range slices.Backward(v.Jobs) {
+		for _, j := range slices.Backward(v.jobs) {
 			if j.State == state {
-				all = append(all, v.jobRow(j))
+				all = append(all, j.row())
 			}
 		}
 	}
 	return all
 }
 
-func (v *view) stationRows() (all []row) {
-	for _, s := range v.Stations {
-		counts := map[string]int{}
-		for _, b := range v.boards {
-			if b.Station == s.Name {
-				counts[b.state]++
-			}
-		}
-		r := row{Class: "passed", Name: s.Name, Link: "/stations/" + s.Name, Saw: join(" · ", countWords(counts), plaintext.Either(s.Builds, "builder for "+s.Arch, ""), s.Machine, s.Program)}
-		if !s.Heard {
-			r.Class, r.Took = "failed", "not heard"
-		} else if s.Draining {
-			r.Class, r.Took = "skipped", "takes no jobs"
-		}
-		all = append(all, r)
+func (s *shownStation) row() row {
+	counts := map[string]int{}
+	for _, b := range s.boards {
+		counts[b.state]++
 	}
-	return all
+	r := row{Class: "passed", Name: s.Name, Link: "/stations/" + s.Name, Saw: join(" · ", countWords(counts), plaintext.Either(s.Builds, "builder for "+s.Arch, ""), s.Machine, s.Program)}
+	if !s.Heard {
+		r.Class, r.Took = "failed", "not heard"
+	} else if s.Draining {
+		r.Class, r.Took = "skipped", "takes no jobs"
+	}
+	return r
+}
+
+// rowsOf returns the lines of all.
+func rowsOf[T interface{ row() row }](all []T) (rows []row) {
+	for _, one := range all {
+		rows = append(rows, one.row())
+	}
+	return rows
 }
 
 func (v *view) stationList() bool {
-	v.head("", "Stations", "", count(len(v.Stations), "station"))
-	return v.show(section{ID: "stations", Title: "Stations", Rows: v.stationRows(), Else: noStations})
+	v.head("", "Stations", "", count(len(v.stations), "station"))
+	return v.show(section{ID: "stations", Title: "Stations", Rows: rowsOf(v.stations), Else: noStations})
 }
 
 // boardList shows the boards that a filter wants, and which versions they run.
@@ -229,10 +232,8 @@ func (v *view) boardList() bool {
 	})
 	from, _ := strconv.Atoi(v.Query.Get("from")) // 0 if it is no number
 	from = max(0, min(from, len(found)-1)) / pageSize * pageSize
-	list := section{ID: "boards", Title: "Boards", Form: "pages", Else: "No board is like that.", Aside: fmt.Sprintf("%d to %d of %d", min(from+1, len(found)), min(from+pageSize, len(found)), len(found))}
-	for _, b := range found[from:min(from+pageSize, len(found))] {
-		list.Rows = append(list.Rows, b.row())
-	}
+	to := min(from+pageSize, len(found))
+	list := section{ID: "boards", Title: "Boards", Form: "pages", Else: "No board is like that.", Aside: fmt.Sprintf("%d to %d of %d", min(from+1, to), to, len(found)), Rows: rowsOf(found[from:to])}
 	for _, p := range []struct {
 		name string
 		from int
@@ -286,15 +287,17 @@ func (v *view) boardPage() bool {
 	}
 	facts := facts("Kind", b.Board.Board, "Station", b.Station, "Runs", b.Runs, "Device", b.Device, "Serial", b.Serial, "Labels", strings.Join(b.Labels, " "), "On its device", b.Shows, "Note", b.Note)
 	v.head(b.class, b.Name, b.state, b.Board.Board+" at "+b.Station)
-	at := slices.DeleteFunc(v.stationRows(), func(r row) bool { return r.Name != b.Station })
-	all := []section{{ID: "board", Title: "The board", Facts: facts, Rows: at}}
+	all := []section{{ID: "board", Title: "The board", Facts: facts}}
+	if st := v.byStation[b.Station]; st != nil {
+		all[0].Rows = []row{st.row()}
+	}
 	if b.Open && v.May(job.VerbNameDevice) {
 		all = append(all, section{ID: "name", Title: "Name the device", Form: "name", Still: true})
 	}
 	if v.May(job.VerbJobAdd) && len(b.Does) > 0 {
 		all = append(all, section{ID: "begin", Title: "Begin a job", Form: "begin", Still: true})
 	}
-	return v.show(append(all, v.jobsOf(b.jobs), section{ID: "report", Title: "Reports", Form: "report", Still: true})...)
+	return v.show(append(all, jobsOf(b.jobs), section{ID: "report", Title: "Reports", Form: "report", Still: true})...)
 }
 
 // facts returns names and values in turn, without those whose value is "".
@@ -307,12 +310,8 @@ func facts(all ...string) (named [][2]string) {
 	return named
 }
 
-func (v *view) jobsOf(jobs []*shownJob) section {
-	var rows []row
-	for _, j := range jobs {
-		rows = append(rows, v.jobRow(j))
-	}
-	return limited("jobs", "Jobs", "No job in the last 7 days.", rows)
+func jobsOf(jobs []*shownJob) section {
+	return limited("jobs", "Jobs", "No job in the last 7 days.", rowsOf(jobs))
 }
 
 // Then returns what can follow a step in one job of the page's board.
@@ -326,14 +325,7 @@ func (v *view) Then(do job.Do) (all []job.Do) {
 }
 
 // Station returns the page's station, nil if the hub does not know it.
-func (v *view) Station() *job.HubStation { return v.station(v.Args[0]) }
-
-func (v *view) station(name string) *job.HubStation {
-	if i := slices.IndexFunc(v.Stations, func(s job.HubStation) bool { return s.Name == name }); i >= 0 {
-		return &v.Stations[i]
-	}
-	return nil
-}
+func (v *view) Station() *shownStation { return v.byStation[v.Args[0]] }
 
 func (v *view) stationPage() bool {
 	s := v.Station()
@@ -346,30 +338,18 @@ func (v *view) stationPage() bool {
 	if v.May(job.VerbDrain) {
 		about.Form = "drain"
 	}
-	var boards []row
-	for _, b := range v.boards {
-		if b.Station == s.Name {
-			boards = append(boards, b.row())
-		}
-	}
-	jobs := slices.DeleteFunc(slices.Clone(v.Jobs), func(j *shownJob) bool { return j.Station != s.Name })
-	return v.show(about, limited("boards", "Boards", "It has no boards.", boards), v.jobsOf(jobs))
+	return v.show(about, limited("boards", "Boards", "It has no boards.", rowsOf(s.boards)), jobsOf(s.jobs))
 }
 
 // Job returns the page's job, nil if the hub does not know it.
-func (v *view) Job() *shownJob {
-	if i := slices.IndexFunc(v.Jobs, func(j *shownJob) bool { return j.ID == v.Args[0] }); i >= 0 {
-		return v.Jobs[i]
-	}
-	return nil
-}
+func (v *view) Job() *shownJob { return v.byJob[v.Args[0]] }
 
 func (v *view) jobPage() bool {
 	j := v.Job()
 	if j == nil {
 		return false
 	}
-	v.head(jobClass(j), j.Subject()+": "+job.StepNames(j.Steps), j.Word(), join(", ", plaintext.Either(j.Station == "", "", "at "+j.Station), "by "+j.By))
+	v.head(j.class(), j.Subject()+": "+job.StepNames(j.Steps), j.Word(), join(", ", plaintext.Either(j.Station == "", "", "at "+j.Station), "by "+j.By))
 	about := section{ID: "job", Title: "The job", Facts: facts("State", string(j.State), "Since", clock(j.At), "Board", j.Board+" "+j.Subject(), "Artifact", j.Artifact, "Stop", string(j.Stop), "Stopped by", j.StopBy)}
 	if r := j.Result; r != nil {
 		about.Facts = append(about.Facts, facts("Result", string(r.Kind), "Saw", r.Saw, "Next", plaintext.Either(r.Kind == fleet.Other, "see the log below", r.Kind.Next()), "Checks", plaintext.Either(r.Checks > 0, fmt.Sprintf("%d of %d passed", r.Passed, r.Checks), ""),
@@ -380,11 +360,11 @@ func (v *view) jobPage() bool {
 	if b := v.byBoard[bus.Key(j.Station, j.Name)]; b != nil {
 		about.Rows = []row{b.row()}
 	}
-	return v.show(section{ID: "steps", Title: "Steps", Rows: v.stepRows(j)}, about, section{ID: "log-box", Title: "Log", Form: "log", Still: true})
+	return v.show(section{ID: "steps", Title: "Steps", Rows: j.stepRows()}, about, section{ID: "log-box", Title: "Log", Form: "log", Still: true})
 }
 
 // stepRows returns the steps of a job, and how far the commands say that they are.
-func (v *view) stepRows(j *shownJob) (all []row) {
+func (j *shownJob) stepRows() (all []row) {
 	for i, s := range j.Steps {
 		r := row{Class: "skipped", Name: string(s.Do)}
 		if j.Result != nil && i < len(j.Result.Steps) {
@@ -394,7 +374,7 @@ func (v *view) stepRows(j *shownJob) (all []row) {
 		}
 		all = append(all, r)
 	}
-	for _, e := range v.progress[j.Key] {
+	for _, e := range j.events {
 		all = append(all, eventRow(e))
 	}
 	return all
@@ -402,7 +382,7 @@ func (v *view) stepRows(j *shownJob) (all []row) {
 
 // Lost reports whether the station of the page's job is not heard.
 func (v *view) Lost() bool {
-	s := v.station(v.Job().Station)
+	s := v.byStation[v.Job().Station]
 	return s == nil || !s.Heard
 }
 
