@@ -134,8 +134,8 @@ go tool mage soak update --kills=30`
 	part := c.Text("part=PART", "", "what hub does instead of rollouts with faults: "+strings.Join(soak.HubParts, ", "))
 	cards := c.Number("cards", 200, 1, "how many a flashing place writes; 200 if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Cards: *cards, Hubs: *hubs, Stations: *stations, Boards: *boards, Rounds: *rounds, Part: *part}
-		return soak.Run(ctx, os.Stdout, words[0], options)
+		ofHubs := soak.HubOptions{Seed: uint64(*seed), Hubs: *hubs, Stations: *stations, Boards: *boards, Rounds: *rounds, Part: *part}
+		return soak.Run(ctx, os.Stdout, words[0], soak.Options{HubOptions: ofHubs, Kills: *kills, Containers: *containers, Cards: *cards})
 	})
 	return c
 }

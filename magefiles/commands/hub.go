@@ -196,7 +196,7 @@ func (c *Command) invites(role func() job.Role) *Command {
 
 // onHub adds the flag --hub to a command, whose work gets a connection to that hub.
 func (c *Command) onHub(work func(ctx context.Context, client *access.Client, words []string) error) {
-	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
+	name := c.hubFlag("the hub (or SLIPWAY_HUB); the one that was joined last if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		return onHub(ctx, *name, func(client *access.Client) error { return work(ctx, client, words) })
 	})
@@ -474,7 +474,7 @@ when the station ends, and the next start waits for it.`
 	c.Example = `slipway station
 slipway station bench.yml --parallel=4`
 	parallel := c.Number("parallel", 0, 1, "jobs at a time; what station.yml says, or 4, if not given")
-	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
+	name := c.hubFlag("the hub (or SLIPWAY_HUB); the one that was joined last if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		id, err := useHub(*name, true)
 		if err != nil {

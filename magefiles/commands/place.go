@@ -36,19 +36,16 @@ slipway place report record --html=today.html`
 	otherBoard := c.otherBoard()
 	dryRun := c.Switch("dry-run", "check all that a run checks, show what it would do at each port, and write no card")
 	asJSON := c.Switch("json", "print each new state of a port as a line of JSON")
-	hub := c.viaHub("count")
 	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
-		if hub.given() {
-			return hub.run(ctx, spec, words[1], false, func(job.HubBoard) ([]job.Step, error) {
-				return []job.Step{{Do: job.Place, Count: *count}}, nil
-			})
-		}
 		if *ports {
 			return flashplace.Ports(stdout)
 		}
 		o := flashplace.Options{Count: *count, Now: now, Flash: flash.Options{OtherBoard: *otherBoard}}
 		return ci.Place(ctx, stdout, spec, options, cmp.Or(words[1], "place.yml"), o, *dryRun, *asJSON)
 	})
+	c.viaHub(nil, func(images.Spec, []string, job.HubBoard) ([]job.Step, error) {
+		return []job.Step{{Do: job.Place, Count: *count}}, nil
+	}, "count")
 	return c.with(placeReportCommand())
 }
 

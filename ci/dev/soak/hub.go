@@ -22,7 +22,7 @@ type HubOptions struct {
 	Stations int
 	Boards   int // of each station
 	Rounds   int
-	Seed     uint64
+	Seed     uint64 // also of the other areas
 	Part     string
 	Old      string // the program of the last release
 }
@@ -36,7 +36,8 @@ const lastRelease = "659a99cc"
 // Hub breaks hubs, stations and links while they do rollouts over simulated boards. Then boards, hubs
 // and audit must agree. dir is an empty folder.
 func Hub(ctx context.Context, w io.Writer, dir string, opt Options) error {
-	o := HubOptions{Dir: dir, Hubs: opt.Hubs, Stations: opt.Stations, Boards: opt.Boards, Rounds: opt.Rounds, Seed: opt.Seed, Part: opt.Part}
+	o := opt.HubOptions
+	o.Dir = dir
 	if o.Part != "" && !slices.Contains(HubParts, o.Part) {
 		return fmt.Errorf("--part=%s: want one of %v", o.Part, HubParts)
 	}
