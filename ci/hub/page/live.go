@@ -159,7 +159,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request, who job.Perso
 	for i := 1; err == nil && s.err == nil && p.h.IsStill(who); i++ {
 		s.sendParts(parts)
 		if name == "jobs/*" {
-			n, _ = p.readLog(r.Context(), who, args[0], n, func(l job.Log) { s.send("log", l.N, plaintext.Visible(l.Text)) })
+			n, _ = readLog(r.Context(), p.h, who, args[0], n, func(l job.Log) { s.send("log", l.N, plaintext.Visible(l.Text)) })
 		}
 		if i%beat == 0 {
 			c, _ := r.Cookie(cookieName) // it was there
@@ -221,9 +221,9 @@ func (s *stream) sendParts(parts []part) {
 
 // readLog calls note with the pieces of a job's log from n on, at most maxLog. It returns where the
 // log goes on, and whether there may be more. Without a log, all is right but for that.
-func (p *Page) readLog(ctx context.Context, who job.Person, id string, n uint64, note func(job.Log)) (next uint64, full bool) {
+func readLog(ctx context.Context, h *hub.Hub, who job.Person, id string, n uint64, note func(job.Log)) (next uint64, full bool) {
 	for range maxLog {
-		l, err := ask[job.Log](ctx, p.h, who, job.VerbJobLog, job.LogWish{ID: id, N: n, Now: true})
+		l, err := ask[job.Log](ctx, h, who, job.VerbJobLog, job.LogWish{ID: id, N: n, Now: true})
 		if err != nil || l.Text == "" {
 			return n, false
 		}
@@ -238,13 +238,4 @@ type shownLog struct {
 	Text string
 	Next uint64
 	Full bool // there may be more
-}
-
-// loadLog reads the log of the page's job from the query's "log" on.
-func loadLog(ctx context.Context, p *Page, who job.Person, v *view) error {
-	if !v.live { // else its pieces are events
-		n, _ := strconv.ParseUint(v.Query.Get("log"), 10, 64) // 0 is the begin
-		v.Log.Next, v.Log.Full = p.readLog(ctx, who, v.Args[0], n, func(l job.Log) { v.Log.Text += plaintext.Visible(l.Text) })
-	}
-	return nil
 }

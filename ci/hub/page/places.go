@@ -28,7 +28,7 @@ type shownPort struct {
 var portClasses = map[place.State]string{place.Pass: "good", place.Known: "good", place.Fail: "bad", place.Closed: "bad", place.Refused: "refused", place.Empty: "empty", place.Stopped: "empty"}
 
 // placesPage shows all places, or the one of a station that the query names.
-func (v *view) placesPage() bool {
+func (v *view) placesPage() error {
 	v.head("", "Places", "", "")
 	return v.show(section{ID: "places", Form: "places"})
 }

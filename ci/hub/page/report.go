@@ -78,13 +78,3 @@ func (p *Page) trends(r *http.Request, who job.Person) ([]byte, error) {
 	}
 	return found.Page()
 }
-
-// loadReports lists the reports of the page's board.
-func loadReports(ctx context.Context, p *Page, who job.Person, v *view) error {
-	if v.live {
-		return nil
-	}
-	all, err := ask[job.Reports](ctx, p.h, who, job.VerbReportList, job.ReportWish{Station: v.Args[0], Name: v.Args[1]})
-	v.Reports = all.Reports[:min(len(all.Reports), maxRows)]
-	return err
-}

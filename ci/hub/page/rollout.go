@@ -1,7 +1,6 @@
 package page
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -13,7 +12,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-func (v *view) rolloutList() bool {
+func (v *view) rolloutList() error {
 	v.head("", "Rollouts", "", count(len(v.rollouts), "rollout"))
 	return v.show(limited("rollouts", "Rollouts", "No rollout yet. Next: slipway fleet update BOARD hub: BUNDLE", v.rolloutRows(func(job.RolloutState) bool { return true })))
 }
@@ -50,22 +49,20 @@ func rolloutClass(s job.RolloutState) string {
 // number returns a number for facts, "" for 0.
 func number(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
 
-// loadRollout reads the results of the page's rollout.
-func loadRollout(ctx context.Context, p *Page, who job.Person, v *view) (err error) {
-	if !slices.ContainsFunc(v.rollouts, func(s job.RolloutState) bool { return s.ID == v.Args[0] }) {
-		return errUnknown
-	}
-	v.Rollout, err = ask[job.RolloutState](ctx, p.h, who, job.VerbRolloutShow, job.RolloutWish{ID: v.Args[0], Results: true})
-	return err
-}
-
 // canGoBack reports whether the page's rollout brought something onto boards.
 func (v *view) canGoBack() bool {
 	return v.Rollout.Ended && job.Job{Steps: v.Rollout.Steps}.ChangesBoard()
 }
 
-func (v *view) rolloutPage() bool {
-	s := v.Rollout
+func (v *view) rolloutPage() error {
+	if !slices.ContainsFunc(v.rollouts, func(s job.RolloutState) bool { return s.ID == v.Args[0] }) {
+		return errUnknown
+	}
+	s, err := ask[job.RolloutState](v.ctx, v.h, v.Who, job.VerbRolloutShow, job.RolloutWish{ID: v.Args[0], Results: true})
+	if err != nil {
+		return err
+	}
+	v.Rollout = s
 	v.head(rolloutClass(s), s.Board+": "+job.StepNames(s.Steps), s.Word(), join(" · ", count(s.Boards, "board"), s.Counts.String()))
 	about := section{ID: "rollout", Title: "The rollout", Facts: facts("State", join(": ", s.Word(), s.Why), "By", s.By, "Changed by", s.WishBy, "Began", clock(s.Began), "Artifact", s.Artifact, "Boards", plaintext.Either(s.Pattern == "", "all of the kind", s.Pattern),
 		"Takes back", s.From, "Boards not heard", number(s.Unheard), "Canaries", number(s.Canary), "Pauses after failures", number(s.StopAfter))}

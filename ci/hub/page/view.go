@@ -23,6 +23,8 @@ import (
 // view is a page: a state, what a reader asked of it, and its head and sections.
 type view struct {
 	*state
+	ctx    context.Context
+	h      *hub.Hub
 	Who    job.Person
 	Args   []string // names in the path
 	Query  url.Values
@@ -31,7 +33,6 @@ type view struct {
 	live   bool   // only the parts that follow what happens
 
 	People []job.Person
-	audit  []hub.Record
 	Log    shownLog
 	Pages  [][2]string // links to more of a list
 
@@ -62,42 +63,28 @@ type row struct {
 	Max, Value                         int64 // of a bar
 }
 
-// kind makes a page, and reports whether the hub knows what it is of.
-type kind struct {
-	make func(v *view) bool
-	load func(ctx context.Context, p *Page, who job.Person, v *view) error // what is not in a state
-	once bool                                                              // the page does not follow what happens
+// kinds make all pages by path, with * for a name.
+var kinds = map[string]func(v *view) error{
+	"": (*view).home, "boards": (*view).boardList, "boards/*/*": (*view).boardPage, "rollouts": (*view).rolloutList, "rollouts/*": (*view).rolloutPage,
+	"stations": (*view).stationList, "stations/*": (*view).stationPage, "jobs/*": (*view).jobPage, "places": (*view).placesPage,
+	"people": (*view).peoplePage, "log": (*view).auditPage,
 }
 
-// kinds are all pages by path, with * for a name.
-var kinds = map[string]kind{
-	"": {make: (*view).home}, "boards": {make: (*view).boardList}, "boards/*/*": {make: (*view).boardPage, load: loadReports},
-	"rollouts": {make: (*view).rolloutList}, "rollouts/*": {make: (*view).rolloutPage, load: loadRollout},
-	"stations": {make: (*view).stationList}, "stations/*": {make: (*view).stationPage}, "jobs/*": {make: (*view).jobPage, load: loadLog},
-	"places": {make: (*view).placesPage},
-	"people": {(*view).peoplePage, loadPeople, true}, "log": {(*view).auditPage, loadAudit, true},
-}
+// unfollowed are the pages that do not follow what happens.
+var unfollowed = []string{"people", "log"}
 
 // newView returns the page of an address as somebody may see it.
 func (p *Page) newView(ctx context.Context, s *state, who job.Person, uri *url.URL, live bool) (*view, error) {
 	name, args := find(uri.Path)
-	k, known := kinds[name]
-	if !known || live && k.once {
+	fill, follows := kinds[name], !slices.Contains(unfollowed, name)
+	if fill == nil || live && !follows {
 		return nil, errUnknown
 	}
-	v := &view{state: s, Who: who, Args: args, Query: uri.Query(), live: live}
-	if !k.once {
+	v := &view{state: s, ctx: ctx, h: p.h, Who: who, Args: args, Query: uri.Query(), live: live}
+	if follows {
 		v.Events = "/events?page=" + url.QueryEscape(uri.RequestURI())
 	}
-	if k.load != nil {
-		if err := k.load(ctx, p, who, v); err != nil {
-			return nil, err
-		}
-	}
-	if !k.make(v) {
-		return nil, errUnknown
-	}
-	return v, nil
+	return v, fill(v)
 }
 
 // draw renders the head and the sections of a page.
@@ -132,7 +119,7 @@ func limited(id, title, otherwise string, rows []row) section {
 	return s
 }
 
-func (v *view) home() bool {
+func (v *view) home() error {
 	needs := v.needs()
 	v.head("passed", "Hub", "nothing needs you", count(len(v.boards), "board")+" at "+count(len(v.stations), "station"))
 	if n := len(needs); n > 0 {
@@ -146,9 +133,9 @@ func (v *view) head(class, title, verdict, line string) {
 	v.Class, v.Title, v.Verdict, v.Line = class, title, verdict, line
 }
 
-func (v *view) show(sections ...section) bool {
+func (v *view) show(sections ...section) error {
 	v.sections = sections
-	return true
+	return nil
 }
 
 const noStations = "No station has joined. Next, as an admin: slipway hub invite station NAME"
@@ -218,13 +205,13 @@ func rowsOf[T interface{ row() row }](all []T) (rows []row) {
 	return rows
 }
 
-func (v *view) stationList() bool {
+func (v *view) stationList() error {
 	v.head("", "Stations", "", count(len(v.stations), "station"))
 	return v.show(section{ID: "stations", Title: "Stations", Rows: rowsOf(v.stations), Else: noStations})
 }
 
 // boardList shows the boards that a filter wants, and which versions they run.
-func (v *view) boardList() bool {
+func (v *view) boardList() error {
 	words, state := strings.Fields(strings.ToLower(v.Query.Get("q"))), v.Query.Get("state")
 	found := slices.DeleteFunc(slices.Clone(v.boards), func(b *board) bool {
 		lacks := func(word string) bool { return !strings.Contains(b.text, word) }
@@ -280,10 +267,10 @@ func (v *view) States() []string { return slices.Sorted(maps.Keys(boardStates)) 
 // Board returns the page's board, nil if the hub does not know it.
 func (v *view) Board() *board { return v.byBoard[bus.Key(v.Args...)] }
 
-func (v *view) boardPage() bool {
+func (v *view) boardPage() error {
 	b := v.Board()
 	if b == nil {
-		return false
+		return errUnknown
 	}
 	facts := facts("Kind", b.Board.Board, "Station", b.Station, "Runs", b.Runs, "Device", b.Device, "Serial", b.Serial, "Labels", strings.Join(b.Labels, " "), "On its device", b.Shows, "Note", b.Note)
 	v.head(b.class, b.Name, b.state, b.Board.Board+" at "+b.Station)
@@ -293,6 +280,13 @@ func (v *view) boardPage() bool {
 	}
 	if b.Open && v.May(job.VerbNameDevice) {
 		all = append(all, section{ID: "name", Title: "Name the device", Form: "name", Still: true})
+	}
+	if !v.live { // it is not drawn anew
+		known, err := ask[job.Reports](v.ctx, v.h, v.Who, job.VerbReportList, job.ReportWish{Station: b.Station, Name: b.Name})
+		if err != nil {
+			return err
+		}
+		v.Reports = known.Reports[:min(len(known.Reports), maxRows)]
 	}
 	if v.May(job.VerbJobAdd) && len(b.Does) > 0 {
 		all = append(all, section{ID: "begin", Title: "Begin a job", Form: "begin", Still: true})
@@ -327,10 +321,10 @@ func (v *view) Then(do job.Do) (all []job.Do) {
 // Station returns the page's station, nil if the hub does not know it.
 func (v *view) Station() *shownStation { return v.byStation[v.Args[0]] }
 
-func (v *view) stationPage() bool {
+func (v *view) stationPage() error {
 	s := v.Station()
 	if s == nil {
-		return false
+		return errUnknown
 	}
 	v.head(plaintext.Either(s.Heard, "passed", "failed"), s.Name, plaintext.Either(s.Heard, "heard", "not heard"), s.Machine)
 	about := section{ID: "station", Title: "The station", Facts: facts("Machine", s.Machine, "Program", s.Program, "Architecture", s.Arch, "Builds", plaintext.Either(s.Builds, "it takes them", ""), "Jobs at once", strconv.Itoa(s.Parallel),
@@ -344,10 +338,10 @@ func (v *view) stationPage() bool {
 // Job returns the page's job, nil if the hub does not know it.
 func (v *view) Job() *shownJob { return v.byJob[v.Args[0]] }
 
-func (v *view) jobPage() bool {
+func (v *view) jobPage() error {
 	j := v.Job()
 	if j == nil {
-		return false
+		return errUnknown
 	}
 	v.head(j.class(), j.Subject()+": "+job.StepNames(j.Steps), j.Word(), join(", ", plaintext.Either(j.Station == "", "", "at "+j.Station), "by "+j.By))
 	about := section{ID: "job", Title: "The job", Facts: facts("State", string(j.State), "Since", clock(j.At), "Board", j.Board+" "+j.Subject(), "Artifact", j.Artifact, "Stop", string(j.Stop), "Stopped by", j.StopBy)}
@@ -359,6 +353,10 @@ func (v *view) jobPage() bool {
 	}
 	if b := v.byBoard[bus.Key(j.Station, j.Name)]; b != nil {
 		about.Rows = []row{b.row()}
+	}
+	if !v.live { // else the pieces of the log are events
+		n, _ := strconv.ParseUint(v.Query.Get("log"), 10, 64) // 0 is the begin
+		v.Log.Next, v.Log.Full = readLog(v.ctx, v.h, v.Who, j.ID, n, func(l job.Log) { v.Log.Text += plaintext.Visible(l.Text) })
 	}
 	return v.show(section{ID: "steps", Title: "Steps", Rows: j.stepRows()}, about, section{ID: "log-box", Title: "Log", Form: "log", Still: true})
 }
@@ -386,7 +384,12 @@ func (v *view) Lost() bool {
 	return s == nil || !s.Heard
 }
 
-func (v *view) peoplePage() bool {
+func (v *view) peoplePage() error {
+	all, err := ask[job.People](v.ctx, v.h, v.Who, job.VerbPeople, struct{}{})
+	if err != nil {
+		return err
+	}
+	v.People = all.People
 	s := section{ID: "people", Title: "People and stations", Form: "people"}
 	for _, p := range v.People {
 		r := row{Class: "passed", Name: p.Name, Saw: join(" · ", string(p.Role), plaintext.Either(p.By == "", "", "by "+p.By)), Took: clock(p.Since)}
@@ -399,24 +402,16 @@ func (v *view) peoplePage() bool {
 	return v.show(s)
 }
 
-func loadPeople(ctx context.Context, p *Page, who job.Person, v *view) error {
-	all, err := ask[job.People](ctx, p.h, who, job.VerbPeople, struct{}{})
-	v.People = all.People
-	return err
-}
-
-func (v *view) auditPage() bool {
+func (v *view) auditPage() error {
+	all, err := ask[hub.Audit](v.ctx, v.h, v.Who, job.VerbAudit, struct{}{})
+	if err != nil {
+		return err
+	}
 	s := section{ID: "audit", Title: "Audit", Aside: "the newest first"}
-	for _, a := range slices.Backward(v.audit) {
+	for _, a := range slices.Backward(all.Records) {
 		class := plaintext.Either(a.Refused == "", "passed", "failed")
 		s.Rows = append(s.Rows, row{Class: class, Name: a.Who + ": " + a.Verb, Saw: plaintext.ShortLine(cmp.Or(a.Refused, strings.Trim(a.What, "{}"))), Took: clock(a.At)})
 	}
 	v.head("", "Log", "", "who wanted what, and what was refused")
 	return v.show(s)
-}
-
-func loadAudit(ctx context.Context, p *Page, who job.Person, v *view) error {
-	all, err := ask[hub.Audit](ctx, p.h, who, job.VerbAudit, struct{}{})
-	v.audit = all.Records
-	return err
 }
