@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,9 @@ import (
 
 // variable has the options of a process that is a hub, as JSON.
 const variable = "SLIPWAY_HUBTEST"
+
+// Handler makes the page of the hubs, if a package sets it before Main.
+var Handler func(ctx context.Context, h *hub.Hub, names []string, authority []byte) (http.Handler, error)
 
 // Main runs a hub and exits, if this process is one of a test. A package that calls Start calls it
 // first in its TestMain.
@@ -51,7 +55,8 @@ func Main() {
 
 // Hub is one of the hubs.
 type Hub struct {
-	Name         string // an address of this machine, which only this hub has
+	Name         string   // an address of this machine, which only this hub has
+	Also         []string // names that other hubs have, too
 	Dir          string
 	Listen, Page string
 	Cluster      []string
@@ -67,7 +72,7 @@ type ready struct{ Address, Token string }
 
 func (h *Hub) options() hub.Options {
 	return hub.Options{
-		Dir: h.Dir, Names: []string{h.Name}, Listen: h.Listen, Page: h.Page, Cluster: h.Cluster, Lease: h.Lease, Admin: "ada", Log: os.Stderr,
+		Dir: h.Dir, Names: append([]string{h.Name}, h.Also...), Listen: h.Listen, Page: h.Page, Cluster: h.Cluster, Lease: h.Lease, Admin: "ada", Log: os.Stderr, Handler: Handler,
 		Ready: func(address, token string) { _ = json.NewEncoder(os.Stdout).Encode(ready{address, token}) },
 	}
 }
@@ -209,10 +214,14 @@ func (h *Hub) WaitForPage() {
 	}
 }
 
-// Start starts three hubs that answer. It returns them, and what the first admin joins with.
-func Start(t testing.TB, lease time.Duration) (hubs [3]*Hub, address, token string) {
+// Start starts three hubs that answer, which all have these names, too. It returns them, and what the
+// first admin joins with.
+func Start(t testing.TB, lease time.Duration, also ...string) (hubs [3]*Hub, address, token string) {
 	t.Helper()
 	hubs = New(t, lease)
+	for _, h := range hubs {
+		h.Also = also
+	}
 	hubs[0].Start()
 	hubs[0].WaitForPage()
 	for _, h := range hubs[1:] {

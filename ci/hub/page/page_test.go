@@ -21,6 +21,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
+	"slipway/ci/hub/hubtest"
 	"slipway/ci/job"
 	"slipway/ci/report"
 	"slipway/images/statetest"
@@ -29,7 +30,11 @@ import (
 	"slipway/layers/progress"
 )
 
-func TestMain(m *testing.M) { statetest.Main(m) }
+func TestMain(m *testing.M) {
+	hubtest.Handler = New
+	hubtest.Main()
+	statetest.Main(m)
+}
 
 type none struct{}
 
