@@ -577,7 +577,7 @@ func TestBoards(t *testing.T) {
 		want  []string
 		not   string
 	}{
-		{"", []string{"202 1.4.2, 3 1.4.1", "1 to 200 of 205", "lab-199", `href="?from=200"`}, ">lab-200<"},
+		{"", []string{"202 with 1.4.2, 3 with 1.4.1", "1 to 200 of 205", "lab-199", `href="?from=200"`}, ">lab-200<"},
 		{"?from=200", []string{"201 to 205 of 205", ">lab-204<", `href="?from=0"`}, ">lab-199<"},
 		{"?from=9999", []string{"201 to 205 of 205"}, ">lab-000<"},
 		{"?from=-5", []string{"1 to 200 of 205"}, ">lab-204<"},

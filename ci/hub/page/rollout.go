@@ -65,14 +65,14 @@ func (v *view) rolloutPage() error {
 	v.Rollout = s
 	v.head(rolloutClass(s), s.Board+": "+job.StepNames(s.Steps), s.Word(), join(" · ", count(s.Boards, "board"), s.Counts.String()))
 	about := section{ID: "rollout", Title: "The rollout", Facts: facts("State", join(": ", s.Word(), s.Why), "By", s.By, "Changed by", s.WishBy, "Began", clock(s.Began), "Artifact", s.Artifact, "Boards", plaintext.Either(s.Pattern == "", "all of the kind", s.Pattern),
-		"Takes back", s.From, "Boards not heard", number(s.Unheard), "Canaries", number(s.Canary), "Pauses after failures", number(s.StopAfter))}
+		"Takes back", s.From, "Boards not heard", number(s.Unheard), "Canaries", number(s.Canary), "Failures until it pauses", number(s.StopAfter))}
 	if v.May(job.VerbRolloutWish) {
 		about.Form = "rollout"
 	}
 	waves, boards := v.waveRows()
 	all := []section{{ID: "waves", Title: "Waves", Rows: waves}, about}
 	if v.canGoBack() && v.May(job.VerbRolloutBack) { // it stays, as it has the ID of what it begins
-		all = append(all, section{ID: "back", Title: "Back", Form: "back", Still: true})
+		all = append(all, section{ID: "back", Title: "Go back", Form: "back", Still: true})
 	}
 	return v.show(append(all, limited("causes", "Failures by cause", "No board failed.", v.causeRows()), limited("boards", "Boards", "", boards), section{ID: "outcome", Title: "All boards and checks", Form: "outcome", Still: true})...)
 }

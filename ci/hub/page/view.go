@@ -239,7 +239,7 @@ func (v *view) boardList() error {
 func spread(boards []*board) string {
 	counts := map[string]int{}
 	for _, b := range boards {
-		counts[cmp.Or(plaintext.ShortLine(b.Runs), "unknown")]++
+		counts["with "+cmp.Or(plaintext.ShortLine(b.Runs), "an unknown version")]++
 	}
 	return countWords(counts)
 }
@@ -306,6 +306,16 @@ func facts(all ...string) (named [][2]string) {
 
 func jobsOf(jobs []*shownJob) section {
 	return limited("jobs", "Jobs", "No job in the last 7 days.", rowsOf(jobs))
+}
+
+// Artifacts returns those that jobs brought onto boards of the page's kind, the last one first.
+func (v *view) Artifacts() (all []string) {
+	for _, j := range v.jobs {
+		if len(all) < maxRows && j.Artifact != "" && j.Board == v.Board().Board.Board && !slices.Contains(all, j.Artifact) {
+			all = append(all, j.Artifact)
+		}
+	}
+	return all
 }
 
 // Then returns what can follow a step in one job of the page's board.
