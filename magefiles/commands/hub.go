@@ -31,16 +31,18 @@ import (
 // hubGroup returns the command hub, which keeps the boards and jobs of several machines.
 func hubGroup() *Command {
 	c := New("hub", "Run a hub: one list of boards, jobs and people for several machines")
-	c.Long = `Stations say which boards they have, and do the jobs. A hub keeps what is wanted and what is known, in
-NATS JetStream inside this program. Nobody reaches it without TLS and an identity: the first start
-prints an invitation for its first admin. ci/hub/README.md explains hubs.`
+	c.Long = `A station is a machine that has boards, and does their jobs. The hub keeps the list of boards, jobs and
+people, in NATS inside this program, and has a web page.
+
+Every connection has TLS and an identity. The first start prints the line with which the first admin
+joins. ci/hub/README.md explains hubs.`
 	c.Example = `slipway hub --name=hub.example.com
 slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub
 slipway hub --name=h1 --cluster=h1,h2,h3`
 	names := c.Names("name", "the names and addresses by which others reach this machine, with commas between them; its host name if not given")
-	listen := c.Text("listen=ADDRESS", ":4222", "where NATS listens")
-	pageAt := c.Text("page=ADDRESS", ":8443", "where the page listens, and who joins")
-	cluster := c.Names("cluster", "three hubs that keep the same records, one of them this one: HOST or HOST:PORT, where they reach each other (6222 if not given)")
+	listen := c.Text("listen=ADDRESS", ":4222", "where stations and commands connect; :4222 if not given")
+	pageAt := c.Text("page=ADDRESS", ":8443", "where the web page is, and where others join; :8443 if not given")
+	cluster := c.Names("cluster", "three hubs that keep the same records, one of them this one: HOST or HOST:PORT of each, where they reach each other; port 6222 if not given")
 	state := c.hubState()
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		o, err := hubOptions(*names, *state)
@@ -109,15 +111,18 @@ func unlessStopped(ctx context.Context, err error) error {
 }
 
 func hubOpenCommand() *Command {
-	c := New("open", "Print a link that signs you in on a hub's page, once, within a minute")
-	c.Long = `The page is signed by the hub's own authority, which a browser does not know. Its certificate is in
-ca.pem of the hub's state folder, for the browser's settings.`
+	c := New("open", "Print a link that signs you in on a hub's page")
+	c.Long = `The link works once, within a minute. Then you are signed in for 12 hours.
+
+The browser warns, as it does not know the hub's own certificate authority. Its certificate is ca.pem in
+the hub's state folder. Add it in the browser's settings.`
 	c.Example = `slipway hub open`
 	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
 		link, err := pageLink(ctx, client)
 		if err != nil {
 			return err
 		}
+		fmt.Fprintln(stderr, "it signs you in once, within a minute:")
 		_, err = fmt.Fprintln(stdout, link)
 		return err
 	})
@@ -141,7 +146,7 @@ func hubInvitePersonCommand() *Command {
 
 func hubInviteStationCommand() *Command {
 	c := New("station NAME", "Print the line with which a station joins, once")
-	c.Long = `The line is to be typed on the station, which has this name on the hub.`
+	c.Long = `Type the line on the station. It then has this name on the hub.`
 	c.Example = `slipway hub invite station bench-3`
 	return c.invites(func() job.Role { return job.AStation })
 }
@@ -336,7 +341,7 @@ func hubRemoveCommand() *Command {
 }
 
 func hubLogCommand() *Command {
-	c := New("log", "Print who asked a hub for which change, the newest last")
+	c := New("log", "Print who asked a hub for which change, and what it refused, the newest last")
 	c.Example = `slipway hub log --json`
 	return lists(c, job.VerbAudit, func(w io.Writer, audit hub.Audit) error {
 		return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) []any {
@@ -417,8 +422,8 @@ records of its places first.`
 
 func joinCommand() *Command {
 	c := New("join ADDRESS TOKEN", "Join a hub, as the person or the station that was invited")
-	c.Long = `An admin of the hub gets the line from "slipway hub invite". The key is made here and does not leave this
-machine. It is kept with what else the hub needs in hubs/ of Slipway's state folder.
+	c.Long = `An admin of the hub gets this line from "slipway hub invite". Slipway makes a key here, which never leaves
+this machine, and keeps it in the folder hubs of its state folder.
 
 The token of another hub begins with "HUB-". Then this machine becomes a hub of that cluster.`
 	c.Example = `slipway join hub.example.com:8443 TOKEN
@@ -432,8 +437,8 @@ slipway join h1:8443,h2:8443,h3:8443 TOKEN  # the first that answers`
 		if err != nil {
 			return err
 		}
-		next := plaintext.Either(id.Role == job.AStation, "station", "station list")
-		_, err = fmt.Fprintf(stdout, "%s joined %s as %s %s\nnext: slipway %s\n", id.Name, id.Hub, article(id.Role), id.Role, next)
+		next := plaintext.Either(id.Role == job.AStation, "station", "hub open")
+		_, err = fmt.Fprintf(stdout, "%s joined %s with the role %s\nnext: slipway %s\n", id.Name, id.Hub, id.Role, next)
 		return err
 	})
 	return c
@@ -459,18 +464,14 @@ func joinAsHub(ctx context.Context, addresses, token, state string) error {
 	return err
 }
 
-func article(r job.Role) string {
-	return plaintext.Either(strings.ContainsRune("aeiou", rune(r[0])), "an", "a")
-}
-
 // stationGroup returns the command station, which does the jobs of a hub on boards of this machine.
 func stationGroup() *Command {
 	c := New("station [FILE]", "Do a hub's jobs for the boards of this machine, until Ctrl-C")
 	c.Long = `FILE is station.yml if not given. It names the boards; ci/hub/README.md explains it. This machine must
 have joined the hub as a station.
 
-Each job runs as a child of its own, which is the line that a person would type here. The child goes on
-when the station ends, and the next start waits for it.`
+The station starts a program for each job: the line that you would type here. This program goes on when
+the station ends, and the next start of the station waits for it.`
 	c.Example = `slipway station
 slipway station bench.yml --parallel=4`
 	parallel := c.Number("parallel", 0, 1, "jobs at a time; what station.yml says, or 4, if not given")
@@ -524,7 +525,7 @@ func stationListCommand() *Command {
 
 func stationNameCommand() *Command {
 	c := New("name STATION DEVICE NAME", "Name a device that a station announces, so that it takes jobs")
-	c.Long = `DEVICE is what "hub boards" shows. The station keeps the name in its state folder, and refuses one that
+	c.Long = `DEVICE is its name in "hub boards". The station keeps the name in its state folder, and refuses one that
 its station.yml has. It is for an admin.`
 	c.Example = `slipway station name bench-3 sdb card-7 --board=raspberrypi5`
 	board := c.Text("board=BOARD", "", "the kind of the board")

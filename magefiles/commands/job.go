@@ -52,7 +52,7 @@ slipway job list --json`
 }
 
 func jobShowCommand() *Command {
-	c := New("show JOB", "Show a job: its steps, its result, and the line that does the same by hand")
+	c := New("show JOB", "Show a job: its steps, its result, and the line to type on the station instead")
 	c.Example = `slipway job show 06FQ3C8T9KX2M4Z7
 slipway job show 06FQ3C8T9KX2M4Z7 --json`
 	asJSON := c.Switch("json", "print it as JSON")
@@ -80,7 +80,7 @@ func showJob(w io.Writer, j job.Job) error {
 }
 
 func jobLogCommand() *Command {
-	c := New("log JOB", "Print what a job has said")
+	c := New("log JOB", "Print the log of a job")
 	c.Example = `slipway job log 06FQ3C8T9KX2M4Z7 --follow`
 	follow := c.Switch("follow", "print on until the job has ended")
 	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
@@ -143,7 +143,8 @@ func awaitJob(ctx context.Context, client *access.Client, j job.Job) (job.Job, e
 
 func jobStopCommand() *Command {
 	c := New("stop JOB", "Stop a job, as Ctrl-C stops its command")
-	c.Long = `A job that waits ends at once. One that runs finishes what must not be cut off. --now is the second Ctrl-C.`
+	c.Long = `A job that waits ends at once. A running job first finishes what must not be cut off.
+--now stops it as a second Ctrl-C does.`
 	c.Example = `slipway job stop 06FQ3C8T9KX2M4Z7
 slipway job stop 06FQ3C8T9KX2M4Z7 --now`
 	now := c.Switch("now", "do not wait")

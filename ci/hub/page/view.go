@@ -408,7 +408,7 @@ func (v *view) peoplePage() error {
 		}
 		s.Rows = append(s.Rows, r)
 	}
-	v.head("", "People", "", "who may ask this hub")
+	v.head("", "People", "", "who may use this hub, and since when")
 	return v.show(s)
 }
 
@@ -422,6 +422,6 @@ func (v *view) auditPage() error {
 		class := plaintext.Either(a.Refused == "", "passed", "failed")
 		s.Rows = append(s.Rows, row{Class: class, Name: a.Who + ": " + a.Verb, Saw: plaintext.ShortLine(cmp.Or(a.Refused, strings.Trim(a.What, "{}"))), Took: clock(a.At)})
 	}
-	v.head("", "Log", "", "who wanted what, and what was refused")
+	v.head("", "Log", "", "who asked for which change, and what was refused")
 	return v.show(s)
 }
