@@ -470,7 +470,7 @@ func stationGroup() *Command {
 	c.Long = `FILE is station.yml if not given. It names the boards; ci/hub/README.md explains it. This machine must
 have joined the hub as a station.
 
-The station starts a program for each job: the line that you would type here. This program goes on when
+The station starts a program for each job: the line that you would type here. This program continues when
 the station ends, and the next start of the station waits for it.`
 	c.Example = `slipway station
 slipway station bench.yml --parallel=4`

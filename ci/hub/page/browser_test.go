@@ -522,7 +522,7 @@ func testPlaces(b *browser, t *testing.T) {
 	b.open(s, "/places", "#places .ports")
 	b.is(`document.querySelectorAll('.ports li').length == 8 && document.querySelector('#places').textContent.includes('38 rows left')`)
 	b.is(`[...document.querySelectorAll('.ports b')].every(e => e.scrollWidth <= e.parentElement.clientWidth) && document.querySelectorAll('#places button, #places form').length == 0`)
-	b.is(`document.querySelectorAll('.place')[1].textContent.includes('it does not run')`)
+	b.is(`document.querySelectorAll('.place')[1].textContent.includes('not running')`)
 	show("slot 4", "PASS: n11", 0)
 	b.is(`[...document.querySelectorAll('.ports li.good')].some(e => e.textContent.includes('slot 4') && e.textContent.includes('PASS'))`)
 	b.shoot("places")
@@ -584,7 +584,7 @@ func pass(browser net.Conn, to []string) {
 }
 
 // Three hubs have one more name, which leads to a hub that lives. The hub that has a page's stream is
-// killed: the page goes on at another one, with the same cookie and without a reload (B6).
+// killed: the page continues at another one, with the same cookie and without a reload (B6).
 func TestOneNameOfHubs(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	hubs, address, token := hubtest.Start(t, 0, sharedName)

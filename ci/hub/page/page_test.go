@@ -554,7 +554,7 @@ func TestNeeds(t *testing.T) {
 	full := job.Hello{Station: job.Station{V: 1, Name: "bench-2", Instance: "i", Machine: "rack 4", FreeBytes: 1 << 30}}
 	other := s.invite(job.AStation, "bench-2")
 	lease := request[job.Lease](t, other, job.VerbHello, full)
-	r.wait("/", "bench-2 has little room")
+	r.wait("/", "bench-2 has little disk space")
 	request[none](t, other, job.VerbAway, job.Alive{Instance: "i", Revision: lease.Revision})
 	r.wait("/", "bench-2 is not heard")
 }

@@ -53,11 +53,11 @@ func (v *view) placeOf(b *board) shownPlace {
 		if s := v.byStation[b.Station]; s != nil {
 			since = clock(s.At)
 		}
-		p.Now = join(" since ", "not heard", since) + ": it goes on with the rows that it has, and this is old"
+		p.Now = join(" since ", "not heard", since) + ": the place continues with its rows, and this page is old"
 	case b.runs == nil:
-		p.Now = join(": ", "it does not run", b.Note)
+		p.Now = join(": ", "not running", b.Note)
 	case b.runs.Stop != "":
-		p.Now = "it ends: put in no other card"
+		p.Now = "it is ending: insert no other card"
 	}
 	if b.runs == nil {
 		return p

@@ -170,13 +170,7 @@ func eventRow(e progress.Event) row {
 
 // join joins the words that are not "".
 func join(between string, words ...string) string {
-	var all []string
-	for _, word := range words {
-		if word != "" {
-			all = append(all, word)
-		}
-	}
-	return strings.Join(all, between)
+	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), between)
 }
 
 func clock(t time.Time) string {

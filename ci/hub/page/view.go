@@ -146,9 +146,9 @@ func (v *view) needs() (all []row) {
 		r := row{Class: "failed", Link: "/stations/" + s.Name}
 		switch {
 		case !s.Heard:
-			r.Name, r.Saw, r.Next = s.Name+" is not heard", s.Machine, "look at the machine, then: slipway station"
+			r.Name, r.Saw, r.Next = s.Name+" is not heard", s.Machine, "look at that machine, and start it there: slipway station"
 		case s.FreeBytes > 0 && s.FreeBytes < lowDisk:
-			r.Name, r.Saw, r.Next = s.Name+" has little room", plaintext.SizeText(s.FreeBytes)+" are free on "+s.Machine, "make room on the disk of its state folder"
+			r.Name, r.Saw, r.Next = s.Name+" has little disk space", plaintext.SizeText(s.FreeBytes)+" are free on "+s.Machine, "free space on the disk of its state folder"
 		default:
 			continue
 		}
