@@ -196,9 +196,12 @@ func (c *Command) viaHub(asJSON *bool, steps stepsFor, allowed ...string) {
 	}, allowed...)
 }
 
-// orByHub adds the flags --hub and --detach. With --hub, order makes a job, and end gets it once it has
+// order makes a job of the words of a line, with all that it needs on the hub.
+type order func(ctx context.Context, client *access.Client, spec images.Spec, words []string) (job.Job, error)
+
+// orByHub adds the flags --hub and --detach. With --hub, prepare makes a job, and end gets it once it has
 // ended.
-func (c *Command) orByHub(order func(ctx context.Context, client *access.Client, spec images.Spec, words []string) (job.Job, error), end func(ctx context.Context, spec images.Spec, ended job.Job) error, allowed ...string) {
+func (c *Command) orByHub(prepare order, end func(ctx context.Context, spec images.Spec, ended job.Job) error, allowed ...string) {
 	name := c.hubFlag("let the station do it that has this board; --hub=ADDRESS if several hubs were joined")
 	detach := c.Switch("detach", "with --hub: print the job's ID, and do not wait for its end")
 	check, here := c.check, c.Run
@@ -214,18 +217,20 @@ func (c *Command) orByHub(order func(ctx context.Context, client *access.Client,
 		}
 		return runFor(ctx, words[0], images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return onHub(ctx, *name, func(client *access.Client) error {
-				j, err := order(ctx, client, spec, words)
-				if err == nil {
-					j, err = addJob(ctx, client, spec, j)
-				}
-				if err == nil && *detach {
-					_, err := fmt.Fprintln(stdout, j.ID)
+				j, err := prepare(ctx, client, spec, words)
+				if err != nil {
 					return err
 				}
-				if err == nil {
-					j, err = awaitJob(ctx, client, j)
+				added, err := access.Submit(ctx, client, j)
+				switch {
+				case err != nil:
+					return err
+				case *detach:
+					_, err := fmt.Fprintln(stdout, added.Job.ID)
+					return err
 				}
-				return runUnlessFailed(err, func() error { return end(ctx, spec, j) })
+				ended, err := awaitJob(ctx, client, added.Job)
+				return runUnlessFailed(err, func() error { return end(ctx, spec, ended) })
 			})
 		})
 	}
@@ -275,7 +280,12 @@ func buildJob(ctx context.Context, client *access.Client, spec images.Spec, targ
 		return job.Job{}, err
 	}
 	arch, err := access.BuilderArch(ctx, client)
-	return job.Job{Name: job.Builder, Arch: arch, Steps: []job.Step{{Do: job.Build, Targets: strings.Join(targets, ",")}}}, err
+	if err != nil {
+		return job.Job{}, err
+	}
+	j, err := newJob(ctx, client, spec, []job.Step{{Do: job.Build, Targets: strings.Join(targets, ",")}})
+	j.Name, j.Arch = job.Builder, arch
+	return j, err
 }
 
 // pullBuild pulls what a builder has built into the board's folder.
@@ -298,8 +308,13 @@ func boardJob(ctx context.Context, client *access.Client, spec images.Spec, name
 	if err != nil {
 		return job.Job{}, err
 	}
-	j := job.Job{Station: b.Station, Name: b.Name}
-	if j.Steps, err = steps(b); err == nil && b.Image == "" {
+	todo, err := steps(b)
+	if err != nil {
+		return job.Job{}, err
+	}
+	j, err := newJob(ctx, client, spec, todo)
+	j.Station, j.Name = b.Station, b.Name
+	if err == nil && b.Image == "" {
 		j.Artifact, err = pushToHub(ctx, spec)
 	}
 	if err == nil && !b.Heard {
@@ -308,16 +323,12 @@ func boardJob(ctx context.Context, client *access.Client, spec images.Spec, name
 	return j, err
 }
 
-// addJob sends the user's boards to the hub, and adds the job.
-func addJob(ctx context.Context, client *access.Client, spec images.Spec, j job.Job) (job.Job, error) {
-	j.Board = spec.Board
-	j.LimitMS, j.StartWithinMS = job.Times(j.Steps)
-	var err error
-	if j.Project, err = client.SendProject(ctx, spec.Board); err != nil {
-		return j, err
-	}
-	added, err := access.Submit(ctx, client, j)
-	return added.Job, err
+// newJob returns a job of these steps for a kind of board, and sends the user's boards to the hub.
+func newJob(ctx context.Context, client *access.Client, spec images.Spec, steps []job.Step) (j job.Job, err error) {
+	j.Board, j.Steps = spec.Board, steps
+	j.LimitMS, j.StartWithinMS = job.Times(steps)
+	j.Project, err = client.SendProject(ctx, spec.Board)
+	return j, err
 }
 
 // pushToHub sends the artifact of a board to the hub, unless it is there, and returns its place.
@@ -401,17 +412,7 @@ func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep b
 			return err
 		}
 		fmt.Fprintln(stderr, "the hub's page, within a minute:", link)
-		if err := access.WaitForBoard(ctx, client, spec.Board); err != nil {
-			return err
-		}
-		all := []job.Step{{Do: job.Flash}, {Do: job.Boot}, {Do: job.Deploy}, {Do: job.Smoke}}
-		j, err := boardJob(ctx, client, spec, spec.Board, func(job.HubBoard) ([]job.Step, error) { return all, nil })
-		if err == nil {
-			j, err = addJob(ctx, client, spec, j)
-		}
-		if err == nil {
-			err = followJob(ctx, client, j)
-		}
+		err = proveByHub(ctx, client, spec)
 		if keep && ctx.Err() == nil {
 			if err != nil { // it is returned only after Ctrl-C
 				fmt.Fprintln(stderr, "Error:", err)
@@ -425,4 +426,21 @@ func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep b
 		}
 		return err
 	})
+}
+
+// proveByHub flashes, starts and tests a virtual board by one job.
+func proveByHub(ctx context.Context, client *access.Client, spec images.Spec) error {
+	if err := access.WaitForBoard(ctx, client, spec.Board); err != nil {
+		return err
+	}
+	all := []job.Step{{Do: job.Flash}, {Do: job.Boot}, {Do: job.Deploy}, {Do: job.Smoke}}
+	j, err := boardJob(ctx, client, spec, spec.Board, func(job.HubBoard) ([]job.Step, error) { return all, nil })
+	if err != nil {
+		return err
+	}
+	added, err := access.Submit(ctx, client, j)
+	if err != nil {
+		return err
+	}
+	return followJob(ctx, client, added.Job)
 }
