@@ -860,6 +860,9 @@ func TestRolloutPage(t *testing.T) {
 		t.Errorf("POST stop = %d %s", status, text)
 	}
 	r.wait(path, "Bring onto the boards what they had before")
+	if _, text := r.get("/boards/bench-1/lab-1"); strings.Count(text, "<option>hub:orin-lab@sha256:bbb") != 1 {
+		t.Errorf("a board's page does not offer the rollout's artifact: %s", text)
+	}
 	live := r.follow(path, "")
 	for range 5 { // a form with an ID is no part that is drawn anew
 		if p := live.next("part"); strings.Contains(p.data, "Bring onto") {
