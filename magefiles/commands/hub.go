@@ -309,13 +309,7 @@ slipway hub report lab3-07 --number=412 --as=html`
 			return err
 		}
 		one, err := sent.Only()
-		if err == nil && *form != nil {
-			return report.WriteAs(stdout, *form, one)
-		}
-		if err == nil {
-			one.Summary(stdout)
-		}
-		return err
+		return runUnlessFailed(err, func() error { return showReport(one, nil, *form) })
 	})
 	return c
 }
