@@ -8,13 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"slipway/images"
 	"slipway/layers/localfile"
@@ -24,13 +21,10 @@ import (
 // ErrHeld means that another process works on the job. Errors that wrap it name the process.
 var ErrHeld = localfile.ErrHeld
 
-// Exec does the job of a folder, and writes its result last. It is the work of "slipway job exec",
-// and leaves to it neither SIGINT nor SIGTERM. program is Slipway's absolute path. An error means that
-// there is no result: a job that failed has one. A job with a result is not done again.
+// Exec does the job of a folder, and writes its result last. It is the work of "slipway job exec".
+// program is Slipway's absolute path. An error means that there is no result: a job that failed has
+// one. A job with a result is not done again.
 func Exec(ctx context.Context, f Folder, program string) error {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
-	defer signal.Stop(signals)
 	order, err := f.Order()
 	if err != nil { // else the lock would make the folder
 		return err
@@ -57,9 +51,8 @@ func Exec(ctx context.Context, f Folder, program string) error {
 		return err
 	}
 	defer log.Close()
-	limit := time.NewTimer(order.Job.limit())
-	defer limit.Stop()
-	c := child{folder: f, program: program, order: order, work: cmp.Or(order.How.Clone, f.Work(order.Job.Name)), lock: lock, log: log, stops: stops{signals: signals, limit: limit}}
+	c := child{folder: f, program: program, order: order, work: cmp.Or(order.How.Clone, f.Work(order.Job.Name)), lock: lock, log: log}
+	c.stops = stops{folder: f, over: time.Now().Add(order.Job.limit())}
 	stopAt("order")
 	result := c.do(ctx)
 	stopAt("result")
@@ -188,7 +181,7 @@ func copyFile(from, to string) error {
 
 // run runs a line, and adds what it printed to the result. If it fails, the error is what it said.
 func (c *child) run(ctx context.Context, l Line) error {
-	if c.stops.check(ctx) {
+	if c.stops.look(ctx) > 0 {
 		return errStopped
 	}
 	began := time.Now()

@@ -265,9 +265,6 @@ func TestKilled(t *testing.T) {
 				if state, _, err := s.folder.State(); state != Held || err != nil {
 					t.Errorf("State while the step ends = %s, %v; want held", state, err)
 				}
-				if err := s.folder.Signal(os.Interrupt); !errors.Is(err, os.ErrProcessDone) {
-					t.Errorf("Signal = %v; want %v", err, os.ErrProcessDone)
-				}
 				s.meeting() // with its SIGTERM, as its parent is gone
 				if err := unix.Kill(at, unix.SIGINT); err != nil {
 					t.Fatal(err)
@@ -305,15 +302,15 @@ func gone(pid int) error {
 func TestStop(t *testing.T) {
 	tests := []struct {
 		name string
-		stop int // SIGINTs
+		stop []Stop
 		does behaviour
 		kind fleet.Kind
 	}{
-		{"once", 1, behaviour{Wait: true, Stops: 1, Status: 1, Say: "Error: interrupt"}, fleet.Stopped},
-		{"twice", 2, behaviour{Wait: true, Stops: 2, Status: 1, Say: "Error: interrupt"}, fleet.Stopped},
-		{"what fleet says of the board stays", 2, behaviour{Wait: true, Stops: 2, Status: 3, Print: outcome(fleet.Unsure, "it restarts")}, fleet.Unsure},
-		{"fleet says that it was stopped", 1, behaviour{Wait: true, Stops: 1, Status: 1, Print: outcome(fleet.Stopped, "stopped")}, fleet.Stopped},
-		{"the step finishes, the next is not begun", 1, behaviour{Wait: true, Stops: 1, Print: outcome(fleet.Passed, "")}, fleet.Stopped},
+		{"once", []Stop{Gently, Gently}, behaviour{Wait: true, Stops: 1, Status: 1, Say: "Error: interrupt"}, fleet.Stopped},
+		{"twice", []Stop{Gently, Now}, behaviour{Wait: true, Stops: 2, Status: 1, Say: "Error: interrupt"}, fleet.Stopped},
+		{"what fleet says of the board stays", []Stop{Now}, behaviour{Wait: true, Stops: 2, Status: 3, Print: outcome(fleet.Unsure, "it restarts")}, fleet.Unsure},
+		{"fleet says that it was stopped", []Stop{Gently}, behaviour{Wait: true, Stops: 1, Status: 1, Print: outcome(fleet.Stopped, "stopped")}, fleet.Stopped},
+		{"the step finishes, the next is not begun", []Stop{Gently}, behaviour{Wait: true, Stops: 1, Print: outcome(fleet.Passed, "")}, fleet.Stopped},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -322,18 +319,20 @@ func TestStop(t *testing.T) {
 			s.begin()
 			s.start()
 			s.meeting()
-			for range test.stop {
-				if err := s.folder.Signal(os.Interrupt); err != nil {
+			for _, how := range test.stop {
+				if err := s.folder.Stop(how); err != nil {
 					t.Fatal(err)
 				}
+			}
+			for range test.does.Stops {
 				s.meeting() // the step has got it
 			}
 			r := s.result()
 			if r.Kind != test.kind || r.Steps[0].Status != test.does.Status || len(s.calls()) != 1 {
 				t.Errorf("result = %+v after %q; want %s after one step", r, s.words(), test.kind)
 			}
-			if err := s.folder.Signal(os.Interrupt); !errors.Is(err, os.ErrProcessDone) {
-				t.Errorf("Signal of a job that has ended = %v; want %v", err, os.ErrProcessDone)
+			if got, _ := os.ReadFile(filepath.Join(s.dir, "signals")); string(got) != strings.Repeat("interrupt\n", test.does.Stops) {
+				t.Errorf("the step got %q; want %d interrupts", got, test.does.Stops)
 			}
 		})
 	}
@@ -394,7 +393,7 @@ func TestTwoAtOnce(t *testing.T) {
 	if err := Start(t.Context(), s.folder, s.self); !errors.Is(err, ErrHeld) {
 		t.Errorf("a second Start = %v; want %v", err, ErrHeld)
 	}
-	if err := s.folder.Signal(os.Interrupt); err != nil {
+	if err := s.folder.Stop(Gently); err != nil {
 		t.Fatal(err)
 	}
 	s.meeting()

@@ -99,7 +99,7 @@ func (l line) begin(count int) job.Job {
 	l.w.t.Cleanup(func() { // it waits for no card
 		f := job.Folder(filepath.Join(l.state, "jobs", c.Job.ID))
 		for state, _, _ := f.State(); state == job.Held; state, _, _ = f.State() {
-			_ = f.Signal(unix.SIGINT)
+			_ = f.Stop(job.Now)
 			time.Sleep(100 * time.Millisecond)
 		}
 	})

@@ -520,28 +520,6 @@ func TestStopAfterChildKilled(t *testing.T) {
 	w.keepBooks(b)
 }
 
-// A second attempt is stopped as the first one would be.
-func TestStopOfSecondAttempt(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, longLease)
-	b := w.newBench("bench-1", 1, 1)
-	b.wish("b1", "hold", true)
-	b.wish("b1", "stubborn", true)
-	b.start()
-	j := b.add("b1")
-	b.begun("b1", j.ID, 1)
-	if err := os.WriteFile(filepath.Join(b.state, "jobs", j.ID, stopsName), []byte("1"), 0o600); err != nil { // as of a signal to the first attempt
-		t.Fatal(err)
-	}
-	b.killChildOnly(j.ID)
-	b.begun("b1", j.ID, 2)
-	w.stopJob(j.ID, job.Now)
-	if r := w.ended(j.ID).Result; r.Kind != fleet.Stopped || count(b.events("b1"), j.ID, "sigint") != 2 {
-		t.Errorf("result = %+v, events %v; want %s after two SIGINTs", r, b.events("b1"), fleet.Stopped)
-	}
-	w.keepBooks(b)
-}
-
 // A job is stopped while the station is away. After that the child gets each wish once, also if the
 // station starts again.
 func TestStopWhileAway(t *testing.T) {

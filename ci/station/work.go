@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,17 +68,15 @@ func next(folder job.FolderState, k key, current bool) deed {
 
 // Limits of a job.
 const (
-	attempts    = 3                      // of a job whose child was killed with the station
-	longest     = 30 * 24 * time.Hour    // of a limit
-	stopsGap    = 500 * time.Millisecond // between two SIGINTs, which would count as one
-	logPatience = 5 * time.Second        // an end waits so long for the log: state passes first
+	attempts    = 3                   // of a job whose child was killed with the station
+	longest     = 30 * 24 * time.Hour // of a limit
+	logPatience = 5 * time.Second     // an end waits so long for the log: state passes first
 )
 
 // The station's own files in a job's folder.
 const (
 	endedName = "ended" // the hub acknowledged the end
 	keptName  = "kept"  // the hub has the whole log
-	stopsName = "stops" // how many SIGINTs the child got
 )
 
 // work is one job of this station.
@@ -91,13 +88,11 @@ type work struct {
 	since  time.Duration // by the boot clock
 	news   chan struct{} // holds one: the key was heard of
 
-	tail      tail
-	logOnce   sync.Once
-	final     atomic.Bool   // the log is complete
-	whole     chan struct{} // holds one: final was set
-	logged    chan struct{} // closed when the hub has the log
-	signalled time.Time
-	signals   int // SIGINTs that this run sent
+	tail    tail
+	logOnce sync.Once
+	final   atomic.Bool   // the log is complete
+	whole   chan struct{} // holds one: final was set
+	logged  chan struct{} // closed when the hub has the log
 
 	mu       sync.Mutex
 	key      key
@@ -280,9 +275,6 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 		return false, err // it is tried again
 	}
 	if err == nil {
-		err = w.forgetStops()
-	}
-	if err == nil {
 		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: w.s.lease.end()})
 	}
 	switch {
@@ -331,44 +323,14 @@ func (w *work) attend(ctx context.Context) (bool, error) {
 		if err != nil || folder != job.Held || w.state() == missing {
 			return false, err
 		}
-		if err := w.stop(); err != nil {
-			return false, err
+		if how := w.change().Job.Stop; how != "" {
+			if err := w.folder.Stop(how); err != nil {
+				return false, err
+			}
 		}
 		pause(ctx, w.news, w.s.tick)
 	}
 	return false, nil
-}
-
-// forgetStops forgets the signals that the process of an earlier attempt got.
-func (w *work) forgetStops() error {
-	w.signals = 0
-	err := os.Remove(filepath.Join(string(w.folder), stopsName))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// stop passes a wish to stop on to the child, once: a SIGINT for "gently", and a second one for
-// "now". It notes a signal before it sends it, as one too many would turn "gently" into "now". On a
-// full disk the note is only in memory.
-func (w *work) stop() error {
-	want := map[job.Stop]int{job.Gently: 1, job.Now: 2}[w.change().Job.Stop]
-	name := filepath.Join(string(w.folder), stopsName)
-	data, _ := localfile.Read(name, 8) // none is 0
-	sent, _ := strconv.Atoi(string(data))
-	sent = max(sent, w.signals)
-	if sent >= want || time.Since(w.signalled) < stopsGap {
-		return nil
-	}
-	if err := localfile.Replace(name, []byte(strconv.Itoa(sent+1))); err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
-		return err
-	}
-	w.signals, w.signalled = sent+1, time.Now()
-	if err := w.folder.Signal(unix.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return nil
 }
 
 // report sends what a job left, and its result last.
