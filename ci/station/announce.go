@@ -134,7 +134,7 @@ func (s *station) compose() map[string]local {
 	}
 	s.addNamed(all, used)
 	for name, b := range all {
-		b.Does = slices.DeleteFunc(slices.Clone(b.Does), func(d job.Do) bool { return !slices.Contains(s.config.does, d) })
+		b.Does = slices.DeleteFunc(slices.Clone(b.Does), func(d job.Do) bool { return !slices.Contains(s.config.Does, d) })
 		all[name] = b
 	}
 	for path, d := range s.boards.devices {
@@ -214,7 +214,7 @@ func (s *station) announceBoards(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.lease.taken: // of a hub that may have lost what it knew
+		case <-s.leased: // of a hub that may have lost what it knew
 			told = ""
 		case <-s.boards.dirty:
 		}

@@ -131,18 +131,18 @@ func TestAnnounceDevice(t *testing.T) {
 // Folders go a week after the hub acknowledged the end, and artifacts that no job uses when there are
 // too many.
 func TestSweep(t *testing.T) {
-	s := stationOf(t, "keep: 1MiB")
+	s := stationOf(t, "keepGiB: 1")
 	s.State, s.works = t.TempDir(), map[string]*work{}
 	used := job.Job{ID: "0000000000000003", Name: "b1", Artifact: "hub:orin@sha256:" + strings.Repeat("1", 64)}
 	s.works[used.ID] = s.newWork(job.Change{Job: used}, running)
 	long := time.Now().Add(-keepFor - time.Minute)
 	files := map[string]int{
 		"jobs/0000000000000001/ended": 0, "jobs/0000000000000002/ended": 0, "jobs/0000000000000003/order.json": 2,
-		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 10, "artifacts/2/a": 300 << 10, "projects/2/a": 10, "artifacts/3/a": 300 << 10,
+		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 20, "artifacts/2/a": 300 << 20, "projects/2/a": 10, "artifacts/3/a": 300 << 20,
 	}
 	for name, size := range files {
 		name = filepath.Join(s.State, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, make([]byte, size), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, nil, 0o600), os.Truncate(name, int64(size))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%s is there: %v; want %v", name, got, want)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(s.State, "artifacts/3/b"), make([]byte, 900<<10), 0o600); err != nil {
+	if err := os.Truncate(filepath.Join(s.State, "artifacts/3/a"), 1<<30+1); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.sweepArtifacts(); err != nil {

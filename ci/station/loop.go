@@ -32,7 +32,9 @@ func (s *station) attach(ctx context.Context) error {
 		case err == nil && ended:
 			s.recall(ctx, f, order.Job)
 		case err == nil:
-			s.begin(ctx, job.Change{Job: order.Job}, unknown)
+			s.mu.Lock()
+			s.begin(ctx, job.Change{Job: order.Job})
+			s.mu.Unlock()
 		}
 		if err != nil {
 			s.say("%s is left as it is: %v", f, err)
@@ -119,7 +121,7 @@ func (s *station) take(ctx context.Context, all job.Changes) {
 			w.learn(c)
 		case c.Revision < s.done[c.Job.ID]: // listed before it ended
 		case c.Job.State == job.Running || s.mayBegin(c.Job):
-			s.beginLocked(ctx, c, unknown)
+			s.begin(ctx, c)
 		}
 	}
 	for id, w := range s.works {
@@ -141,24 +143,20 @@ func (s *station) mayBegin(j job.Job) bool {
 			return false
 		}
 	}
-	if _, place := s.config.Places[j.Name]; boards >= s.Parallel && !place || !s.lease.takes() {
+	l := s.lease.Load()
+	if _, place := s.config.Places[j.Name]; boards >= s.Parallel && !place || l.Draining || !l.holds() {
 		return false
 	}
 	if j.Name == job.Builder { // the hub lists those of this machine's architecture
-		return slices.Contains(s.config.does, job.Build)
+		return slices.Contains(s.config.Does, job.Build)
 	}
 	b, known := s.board(j.Name)
 	return known && b.Board.Board == j.Board && !slices.ContainsFunc(j.Steps, func(step job.Step) bool { return !slices.Contains(b.Does, step.Do) })
 }
 
-func (s *station) begin(ctx context.Context, c job.Change, k key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.beginLocked(ctx, c, k)
-}
-
-func (s *station) beginLocked(ctx context.Context, c job.Change, k key) {
-	w := s.newWork(c, k)
+// begin begins the work on a job. The caller has the mutex.
+func (s *station) begin(ctx context.Context, c job.Change) {
+	w := s.newWork(c, unknown)
 	if c.Revision > 0 {
 		w.learn(c)
 	}
@@ -245,7 +243,7 @@ func (s *station) sweepArtifacts() error {
 	dirs, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(s.State), "artifacts", "*"))
 	projects, _ := filepath.Glob(filepath.Join(localfile.QuoteGlob(s.State), "projects", "*")) // the pattern is well-formed
 	dirs = append(dirs, projects...)
-	ages, left := map[string]time.Time{}, s.config.keepBytes
+	ages, left := map[string]time.Time{}, int64(s.config.KeepGiB)<<30
 	for _, dir := range dirs {
 		if info, statErr := os.Stat(dir); statErr == nil {
 			ages[dir] = info.ModTime()
@@ -255,7 +253,7 @@ func (s *station) sweepArtifacts() error {
 	for _, dir := range dirs {
 		size, _ := localfile.FolderBytes(dir) // as far as it can be read
 		if left -= size; left < 0 && !used[dir] {
-			s.say("removes %s, which was used longest ago: more than %s are kept", dir, plaintext.SizeText(s.config.keepBytes))
+			s.say("removes %s, which was used longest ago: more than %s are kept", dir, plaintext.SizeText(int64(s.config.KeepGiB)<<30))
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}

@@ -396,7 +396,7 @@ func (w *world) newBench(name string, boards, parallel int) *bench {
 	b := &bench{w: w, id: id, limitMS: 60_000, link: newLink(w.t), boards: filepath.Join(w.dir, name+".boards"), state: filepath.Join(w.dir, name), config: filepath.Join(w.dir, name+".yml")}
 	b.link.to(w.link.address())
 	b.id.Addresses = []string{b.link.address()}
-	text := fmt.Sprintf("name: %s\nparallel: %d\nboards:\n", name, parallel)
+	text := fmt.Sprintf("parallel: %d\nboards:\n", parallel)
 	for i := range boards {
 		board := fmt.Sprintf("b%d", i+1)
 		b.names = append(b.names, board)

@@ -35,9 +35,7 @@ func (c *Config) checkPlaces() (err error) {
 		if _, taken := c.Boards[name]; taken || slices.Contains(c.Virtual, name) {
 			return c.errorAt(key, "%s is the name of a board here", name)
 		}
-		if p.Place, err = filepath.Abs(c.inFolder(p.Place)); err != nil {
-			return err
-		}
+		p.Place = c.beside(p.Place)
 		if p.config, err = place.Load(p.Place); err != nil {
 			return c.errorAt(key, "%w", err)
 		}

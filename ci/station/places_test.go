@@ -67,7 +67,7 @@ func (w *world) newLine(name string, ports int, extra string) line {
 		text += fmt.Sprintf("  loop:%s: %c\n", l.port(i), 'a'+i)
 	}
 	flashtest.Put(w.t, filepath.Join(l.dir, "place.yml"), text)
-	flashtest.Put(w.t, l.config, fmt.Sprintf("name: %s\nplaces: {line-1: {board: toy, place: %s}}\n", name, filepath.Join(l.dir, "place.yml")))
+	flashtest.Put(w.t, l.config, fmt.Sprintf("places: {line-1: {board: toy, place: %s}}\n", filepath.Join(l.dir, "place.yml")))
 	return l
 }
 

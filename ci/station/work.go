@@ -227,7 +227,7 @@ func (w *work) claim(ctx context.Context) (bool, error) {
 }
 
 func (w *work) claimAs(ctx context.Context, attempt int) error {
-	if !w.s.lease.holds() {
+	if !w.s.lease.Load().holds() {
 		return errors.New("the lease is over")
 	}
 	c := w.change()
@@ -261,7 +261,7 @@ func (w *work) again(ctx context.Context) (bool, error) {
 // begin writes the order and starts the child, while no other run can have the lease.
 func (w *work) begin(ctx context.Context) (bool, error) {
 	c := w.change()
-	if !w.s.lease.holds() {
+	if !w.s.lease.Load().holds() {
 		pause(ctx, w.news, w.s.tick)
 		return false, nil
 	}
@@ -275,7 +275,7 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 		return false, err // it is tried again
 	}
 	if err == nil {
-		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: w.s.lease.end()})
+		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: w.s.lease.Load().end()})
 	}
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
