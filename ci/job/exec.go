@@ -236,26 +236,27 @@ func (c *child) runProgram(ctx context.Context, l Line) (status int, err error) 
 func (c *child) stepFile(l Line) string { return c.folder.path(fmt.Sprintf(stepName, l.Step+1)) }
 
 // Start starts "program job exec FOLDER" in a session of its own, and returns once it has the lock or
-// has ended. It outlives this process. If ctx ends, it goes on.
+// has ended. It outlives this process. If ctx ends, it goes on. If it cannot begin, the folder is as
+// before its order.
 func Start(ctx context.Context, f Folder, program string) error {
 	dir, err := filepath.Abs(string(f))
 	if err != nil {
 		return err
 	}
-	log, err := f.openLog()
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	cmd := exec.Command(program, "job", "exec", dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Stdout, cmd.Stderr = log, log
-	from, err := sizeOf(f.Log())
-	if err != nil {
-		return err
+	log, err := f.openLog()
+	var from int64
+	if err == nil {
+		defer log.Close()
+		cmd.Stdout, cmd.Stderr = log, log
+		from, err = sizeOf(f.Log())
 	}
-	if err := cmd.Start(); err != nil {
-		return err
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return errors.Join(err, f.withdraw())
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -266,7 +267,7 @@ func Start(ctx context.Context, f Folder, program string) error {
 		}
 		select {
 		case err := <-ended:
-			return f.explainEnd(err, from)
+			return f.explainEnd(err, cmd.Process.Pid, from)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(10 * time.Millisecond):
@@ -275,7 +276,7 @@ func Start(ctx context.Context, f Folder, program string) error {
 }
 
 // explainEnd returns the error of a job's process that has ended, nil if there is a result.
-func (f Folder) explainEnd(ended error, from int64) error {
+func (f Folder) explainEnd(ended error, process int, from int64) error {
 	state, pid, err := f.State()
 	switch {
 	case err != nil || state == Done:
@@ -285,5 +286,21 @@ func (f Folder) explainEnd(ended error, from int64) error {
 	case ended == nil:
 		ended = errors.New("no result")
 	}
-	return fmt.Errorf("job %s: its process ended: %w: %s", filepath.Base(string(f)), ended, lastError(f.Log(), from))
+	if pid != process {
+		err = f.withdraw()
+	}
+	return errors.Join(fmt.Errorf("job %s: its process ended: %w: %s", filepath.Base(string(f)), ended, lastError(f.Log(), from)), err)
+}
+
+// withdraw removes the order of a process that never had the lock: nothing was begun.
+func (f Folder) withdraw() error {
+	lock, err := localfile.LockNow(f.path(lockName), 0o644)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if localfile.Exists(f.path(resultName)) {
+		return nil
+	}
+	return errors.Join(os.Remove(f.path(orderName)), localfile.SyncFolder(string(f)))
 }

@@ -440,6 +440,10 @@ func TestProgramIsMissing(t *testing.T) {
 	if err := Start(t.Context(), s.folder, "/nonexistent"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Start = %v; want no file", err)
 	}
+	if state, _, err := s.folder.State(); state != None || err != nil {
+		t.Errorf("State = %s, %v; want %s, as nothing was begun", state, err, None)
+	}
+	s.begin()
 	if err := Exec(t.Context(), s.folder, "/nonexistent"); err != nil {
 		t.Fatal(err)
 	}
@@ -456,8 +460,8 @@ func TestBeginBy(t *testing.T) {
 	if err := Start(t.Context(), s.folder, s.self); err == nil || !strings.Contains(err.Error(), "the lease of the station was over") || len(s.calls()) > 0 {
 		t.Errorf("Start = %v after %q; want an error, and nothing begun", err, s.words())
 	}
-	if state, _, err := s.folder.State(); state != Broken || err != nil {
-		t.Errorf("State = %s, %v; want %s", state, err, Broken)
+	if state, _, err := s.folder.State(); state != None || err != nil {
+		t.Errorf("State = %s, %v; want %s", state, err, None)
 	}
 	s.order.BeginBy = BootTime() + time.Hour
 	s.begin()

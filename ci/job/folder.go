@@ -110,7 +110,7 @@ func (f Folder) Work(name string) string {
 	return filepath.Join(string(f), "..", "..", "boards", name)
 }
 
-// State returns what the folder says, and the process that works on a held one.
+// State returns what the folder says, and the process that had the lock last.
 func (f Folder) State() (state FolderState, pid int, err error) {
 	if !localfile.Exists(f.path(orderName)) {
 		return None, 0, nil
@@ -122,9 +122,9 @@ func (f Folder) State() (state FolderState, pid int, err error) {
 	case held:
 		return Held, pid, nil
 	case localfile.Exists(f.path(resultName)):
-		return Done, 0, nil
+		return Done, pid, nil
 	}
-	return Broken, 0, nil
+	return Broken, pid, nil
 }
 
 // holder returns the process in the lock's file, and whether that or its step has the lock.
