@@ -195,12 +195,12 @@ type Report struct {
 	At time.Time `json:"at,omitzero"` // by the engine's clock
 }
 
-// maxUnpacked limits a report before and after it is unpacked.
-const maxUnpacked = 32 << 20
+// MaxReportBytes limits a report that is not packed.
+const MaxReportBytes = 32 << 20
 
 // unpacker is for all goroutines.
 var unpacker = sync.OnceValues(func() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxUnpacked))
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(MaxReportBytes))
 })
 
 // Only returns the report of the one board. It may come from anywhere.

@@ -33,7 +33,7 @@ type boards struct {
 	last    map[string]job.Last // result of each board
 	runs    map[string]string   // version of each board
 	names   []job.DeviceName    // that admins gave
-	notes   map[string]string   // of each place
+	notes   map[string]string   // why a board or a place takes no job now
 	dirty   chan struct{}       // holds one: the hub is to be told
 }
 
@@ -135,6 +135,7 @@ func (s *station) compose() map[string]local {
 	s.addNamed(all, used)
 	for name, b := range all {
 		b.Does = slices.DeleteFunc(slices.Clone(b.Does), func(d job.Do) bool { return !slices.Contains(s.config.Does, d) })
+		b.Note = cmp.Or(s.boards.notes[name], b.Note)
 		all[name] = b
 	}
 	for path, d := range s.boards.devices {
@@ -189,8 +190,8 @@ func (b *local) plugIn(at string, devices map[string]device.Device, used map[str
 		b.Does = append([]job.Do{job.Flash}, b.Does...)
 		return
 	}
-	if isFile { // the flash makes it
-		b.Device, b.Shows, b.how.Device = at, "a new file", at
+	if isFile { // the flash makes it, and goes on with it if it is killed
+		b.Device, b.Token, b.Shows, b.how.Device = at, file, "a new file", at
 		b.Does = append([]job.Do{job.Flash}, b.Does...)
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,7 +42,7 @@ inventory: hosts.yml
 boards:
   card: {board: pi, port: "usb:2-1", power: ["true"]}
   lab: {board: orin, port: "usb:1-2", host: root@10.0.0.7}
-  new: {board: pi, device: "file:/no/such/disk.img"}
+  new: {board: pi, device: "file:new.img"}
   system: {board: pi, port: mmc0}
 virtual: [virt]
 does: [flash, boot, smoke]
@@ -85,6 +86,9 @@ does: [flash, boot, smoke]
 		if b := all[name]; !slices.Equal(b.Does, want.does) || !strings.Contains(b.Note, want.note) || want.note == "" && b.Note != "" {
 			t.Errorf("%s = %+v; want %+v", name, b.Board, want)
 		}
+	}
+	if file := filepath.Join(filepath.Dir(s.config.path), "new.img"); all["new"].Token != file || all["new"].how.Device != "file:"+file {
+		t.Errorf("new = %+v; want the token and the device %s, which is beside station.yml", all["new"], file)
 	}
 	node := all["node-1"]
 	if !slices.Equal(node.Labels, []string{"racks", "lab"}) && !slices.Equal(node.Labels, []string{"lab", "racks"}) || !strings.Contains(node.how.Inventory, `"ansible_host":"10.0.0.1"`) {
@@ -139,6 +143,7 @@ func TestSweep(t *testing.T) {
 	files := map[string]int{
 		"jobs/0000000000000001/ended": 0, "jobs/0000000000000002/ended": 0, "jobs/0000000000000003/order.json": 2,
 		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 20, "artifacts/2/a": 300 << 20, "projects/2/a": 10, "artifacts/3/a": 300 << 20,
+		"artifacts/4.old/a": 10,
 	}
 	for name, size := range files {
 		name = filepath.Join(s.State, name)
@@ -148,7 +153,7 @@ func TestSweep(t *testing.T) {
 	}
 	for name, at := range map[string]time.Time{
 		"jobs/0000000000000001/ended": long, "jobs/0000000000000003": long,
-		"artifacts/" + strings.Repeat("1", 64): long, "artifacts/2": long.Add(time.Hour),
+		"artifacts/" + strings.Repeat("1", 64): long, "artifacts/2": long.Add(time.Hour), "projects/2": long.Add(time.Hour),
 	} {
 		if err := os.Chtimes(filepath.Join(s.State, name), at, at); err != nil {
 			t.Fatal(err)
@@ -160,7 +165,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range files {
-		want := name != "jobs/0000000000000001/ended"
+		want := name != "jobs/0000000000000001/ended" && name != "artifacts/4.old/a"
 		if got := localfile.Exists(filepath.Join(s.State, name)); got != want {
 			t.Errorf("%s is there: %v; want %v", name, got, want)
 		}
@@ -265,4 +270,24 @@ func TestLastResult(t *testing.T) {
 	if got := s.boards.last["card"].Job; got != "2" {
 		t.Errorf("the last result is that of the job %s; want 2", got)
 	}
+}
+
+// An error is said once, and again after an hour.
+func TestSayError(t *testing.T) {
+	s := stationOf(t, "{}")
+	log := &safeText{}
+	s.Log, s.State = log, t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = s.sweep(ctx) }()
+		for i, want := range []int{1, 1, 2} {
+			s.sayError(ctx, "the hub", errors.New("no answer"))
+			if got := strings.Count(log.String(), "no answer"); got != want {
+				t.Errorf("after %d minutes it was said %d times; want %d", 45*i, got, want)
+			}
+			time.Sleep(45 * time.Minute)
+		}
+		cancel()
+		synctest.Wait()
+	})
 }

@@ -118,6 +118,10 @@ func texts[T ~string](all []T) (texts []string) {
 func (c *Config) checkBoards() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Boards)) {
 		b, key := c.Boards[name], "boards."+name
+		if file, isFile := strings.CutPrefix(b.Device, device.FilePrefix); isFile { // each job has a folder of its own
+			b.Device = device.FilePrefix + localfile.ResolveLinks(c.beside(file))
+			c.Boards[name] = b
+		}
 		at := cmp.Or(b.Port, b.Device)
 		if err := cmp.Or(job.CheckName("the board's name", name), job.CheckName("board", b.Board)); err != nil {
 			return c.errorAt(key, "%w", err)

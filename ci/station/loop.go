@@ -14,7 +14,6 @@ import (
 
 	"slipway/ci/job"
 	"slipway/layers/localfile"
-	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -193,9 +192,10 @@ func (s *station) busy() map[string]string {
 // keepFor is how long a job's folder stays after the hub acknowledged its end.
 const keepFor = 7 * 24 * time.Hour
 
-// sweep removes old folders and artifacts, now and each hour, until ctx ends.
+// sweep removes old folders and artifacts, now and each hour, until ctx ends. It also lets errors be
+// said again.
 func (s *station) sweep(ctx context.Context) error {
-	for {
+	for ; ; s.said.Clear() {
 		folders, err := job.Folders(filepath.Join(s.State, "jobs"))
 		for _, f := range folders {
 			if at, ended := endOf(f); ended && time.Since(at) > keepFor {
@@ -233,13 +233,6 @@ func (s *station) projectOf(j job.Job) string {
 
 // sweepArtifacts removes the artifacts and projects that were used longest ago, down to what is to be kept.
 func (s *station) sweepArtifacts() error {
-	s.mu.Lock()
-	defer s.mu.Unlock() // no job begins meanwhile
-	used := map[string]bool{}
-	for _, w := range s.works {
-		j := w.change().Job
-		used[s.artifactOf(j)], used[s.projectOf(j)] = true, true
-	}
 	dirs, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(s.State), "artifacts", "*"))
 	projects, _ := filepath.Glob(filepath.Join(localfile.QuoteGlob(s.State), "projects", "*")) // the pattern is well-formed
 	dirs = append(dirs, projects...)
@@ -252,10 +245,34 @@ func (s *station) sweepArtifacts() error {
 	slices.SortFunc(dirs, func(a, b string) int { return ages[b].Compare(ages[a]) })
 	for _, dir := range dirs {
 		size, _ := localfile.FolderBytes(dir) // as far as it can be read
-		if left -= size; left < 0 && !used[dir] {
-			s.say("removes %s, which was used longest ago: more than %s are kept", dir, plaintext.SizeText(int64(s.config.KeepGiB)<<30))
-			err = errors.Join(err, os.RemoveAll(dir))
+		if left -= size; left < 0 || filepath.Ext(dir) == discarded {
+			err = errors.Join(err, s.discard(dir))
 		}
 	}
 	return err
+}
+
+// discarded ends the name of a folder that is being removed.
+const discarded = ".old"
+
+// discard removes the folder of an artifact or a project, unless a job uses it. That may take minutes,
+// so that only its name goes while no job can begin.
+func (s *station) discard(dir string) error {
+	if filepath.Ext(dir) != discarded {
+		s.mu.Lock()
+		for _, w := range s.works {
+			if j := w.change().Job; dir == s.artifactOf(j) || dir == s.projectOf(j) {
+				s.mu.Unlock()
+				return nil
+			}
+		}
+		err := os.Rename(dir, dir+discarded)
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		s.say("removes %s, which was used longest ago: more than %d GiB are kept", dir, s.config.KeepGiB)
+		dir += discarded
+	}
+	return os.RemoveAll(dir)
 }

@@ -186,20 +186,28 @@ func (s *station) sayError(ctx context.Context, what string, err error) {
 }
 
 // connect connects to the hub and gets the lease. It waits for a hub that is away, but not for one
-// that refuses this station.
+// that refuses this station. Another run that has the lease may have ended with its machine: it has
+// not if the hub heard it again meanwhile, as the hub's error says.
 func (s *station) connect(ctx context.Context) error {
+	taken := ""
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
 		err := s.dial(ctx)
 		if err == nil {
-			if err = s.renew(ctx); err == nil || errors.Is(err, bus.ErrConflict) {
+			if err = s.renew(ctx); err == nil {
+				return nil
+			}
+		}
+		if errors.Is(err, bus.ErrConflict) {
+			if taken != "" && taken != err.Error() {
 				return err
 			}
+			taken, wait = err.Error(), s.lease.Load().ttl()/30
 		}
 		var certificate *tls.CertificateVerificationError
 		if ctx.Err() != nil || isRefused(err) || errors.As(err, &certificate) {
 			return err
 		}
-		s.say("%v; it is tried again", err)
+		s.sayError(ctx, "this station waits", err)
 		if err := run.Sleep(ctx, wait); err != nil {
 			return err
 		}

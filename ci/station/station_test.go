@@ -246,7 +246,7 @@ func (b *bench) forget(board, id string) {
 
 func TestTwoOfOneName(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, longLease)
+	w := newWorld(t, 2*time.Second)
 	b := w.newBench("bench-1", 1, 1)
 	b.start()
 	w.ended(b.add("b1").ID)
@@ -258,6 +258,28 @@ func TestTwoOfOneName(t *testing.T) {
 	machine, _ := os.Hostname()
 	if err := other.start().stopped(); err == nil || !strings.Contains(err.Error(), "bench-1 runs on the machine "+machine) {
 		t.Errorf("Run with the same name = %v; want an error that names the machine %s", err, machine)
+	}
+	w.keepBooks(b)
+}
+
+// A station's machine is lost, and another one takes its place before its lease is over.
+func TestMachineReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 6*time.Second)
+	b := w.newBench("bench-1", 1, 1)
+	first := b.startProcess("", 0)
+	w.until("the first has the lease", func() bool { return strings.Contains(first.log.String(), "has the lease") })
+	_ = first.cmd.Process.Kill()
+	first.wait()
+	other := *b
+	other.state = filepath.Join(w.dir, "other")
+	second := other.start()
+	w.until("the second waits", func() bool { return strings.Contains(second.log.String(), "this station waits: bench-1 runs on the machine") })
+	if !second.leased() {
+		t.Errorf("Run = %v; want that it gets the lease once that of the first is over", second.stopped())
+	}
+	if r := w.ended(other.add("b1").ID).Result; r.Kind != fleet.Passed {
+		t.Errorf("result = %+v; want %s", r, fleet.Passed)
 	}
 	w.keepBooks(b)
 }
@@ -289,7 +311,7 @@ func TestStateCopied(t *testing.T) {
 		t.Errorf("job %s was begun by the first, %s", queued.ID, r.Claim.Instance)
 	}
 	next := b.add("b1")
-	w.until("the copy leaves the board alone", func() bool { return strings.Contains(second.log.String(), "its board is left alone") })
+	w.until("the copy leaves the board alone", func() bool { return strings.Contains(second.log.String(), "is left alone: job ") })
 	b.wish("b1", "hold", false)
 	f := job.Folder(filepath.Join(b.state, "jobs", runs.ID))
 	w.until("the first's job is done", func() bool { state, _, _ := f.State(); return state == job.Done })
@@ -369,7 +391,7 @@ func TestStoppedAt(t *testing.T) {
 			other := *b
 			other.state = filepath.Join(w.dir, "other")
 			second := other.start()
-			w.until("the second leaves the board alone", func() bool { return strings.Contains(second.log.String(), "its board is left alone") })
+			w.until("the second leaves the board alone", func() bool { return strings.Contains(second.log.String(), "is left alone: job ") })
 			if err := first.cmd.Process.Signal(unix.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
@@ -413,6 +435,10 @@ func TestStateLost(t *testing.T) {
 	lost.state, lost.overtime = filepath.Join(w.dir, "lost"), time.Second
 	next := b.add("b1") // which the limit ends, too
 	w.until("the new state folder has the lease", func() bool { return lost.start().leased() })
+	w.until("the board says what is waited for", func() bool {
+		list, err := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
+		return err == nil && strings.Contains(list.Boards[0].Note, "slipway job abandon "+j.ID+" bench-1")
+	})
 	if r := w.ended(j.ID).Result; r.Kind != fleet.Unsure || !strings.Contains(r.Saw, "another state folder") {
 		t.Errorf("result = %+v; want %s", r, fleet.Unsure)
 	}
@@ -421,6 +447,46 @@ func TestStateLost(t *testing.T) {
 	if i := slices.IndexFunc(all, func(e bookstest.Event) bool { return e.Job == next.ID }); count(all[:i], j.ID, "end") != 1 {
 		t.Errorf("the next job was begun before the child had ended: %+v", all)
 	}
+}
+
+// An admin abandons a job that another state folder began. Its board is free at once.
+func TestAbandonedElsewhere(t *testing.T) {
+	s := stationOf(t, `boards: {b1: {board: pi, host: "10.0.0.1"}}`)
+	s.State, s.works, s.done, s.tick = t.TempDir(), map[string]*work{}, map[string]uint64{}, time.Hour
+	s.lease.Store(noLease(longLease))
+	j := job.Job{ID: job.NewID(), Name: "b1", Board: "pi", State: job.Running, LimitMS: 1e9, Claim: &job.Claim{Instance: "LOST-1", Attempt: 1}}
+	s.take(t.Context(), job.Changes{Jobs: []job.Change{{Job: j, Revision: 1}}, Until: 1})
+	for b, _ := s.board("b1"); !strings.Contains(b.Note, "slipway job abandon"); b, _ = s.board("b1") {
+		time.Sleep(time.Millisecond)
+	}
+	s.take(t.Context(), job.Changes{Until: 2})
+	s.running.Wait()
+	if b, _ := s.board("b1"); b.Note != "" || len(s.busy()) > 0 {
+		t.Errorf("the board has the note %q and the jobs %v; want it free", b.Note, s.busy())
+	}
+}
+
+// A child that cannot be started costs no attempt.
+func TestChildDoesNotStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, longLease)
+	b := w.newBench("bench-1", 1, 1)
+	b.program = filepath.Join(w.dir, "slipway")
+	s := b.start()
+	j := b.add("b1")
+	w.until("the station says why", func() bool { return strings.Contains(s.log.String(), "slipway: no such file") })
+	time.Sleep(20 * testTick) // it is tried again
+	program, err := os.Executable()
+	if err == nil {
+		err = os.Symlink(program, b.program)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := w.ended(j.ID).Result; r.Kind != fleet.Passed || r.Attempts != 1 {
+		t.Errorf("result = %+v; want %s in attempt 1", r, fleet.Passed)
+	}
+	w.keepBooks(b)
 }
 
 func (w *world) heard(station string) bool {

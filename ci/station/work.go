@@ -104,7 +104,7 @@ func (s *station) newWork(c job.Change, k key) *work {
 	folder := job.Folder(filepath.Join(s.State, "jobs", c.Job.ID))
 	return &work{
 		s: s, id: c.Job.ID, name: c.Job.Name, folder: folder, since: job.BootTime(), key: k, job: c.Job,
-		news: make(chan struct{}, 1), whole: make(chan struct{}, 1), logged: make(chan struct{}), tail: newTail(folder.Progress()),
+		news: make(chan struct{}, 1), whole: make(chan struct{}, 1), logged: make(chan struct{}), tail: tail{name: folder.Progress(), newest: map[string]event{}},
 	}
 }
 
@@ -266,7 +266,10 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if c.Job.Stop != "" {
-		if folder, _, _ := w.folder.State(); folder == job.None {
+		switch folder, _, _ := w.folder.State(); {
+		case folder == job.None && c.Job.Claim.Attempt > 1:
+			return w.again(ctx)
+		case folder == job.None:
 			return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Stopped, Saw: "stopped by " + c.Job.StopBy + " before it began"}})
 		}
 	}
@@ -274,8 +277,12 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 	if fetch.IsNetworkError(err) {
 		return false, err // it is tried again
 	}
+	end := w.s.lease.Load().end()
+	if end == 0 { // it was lost meanwhile
+		return false, nil
+	}
 	if err == nil {
-		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: w.s.lease.Load().end()})
+		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: end})
 	}
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
@@ -359,7 +366,7 @@ func (w *work) end(ctx context.Context, r job.Result) (bool, error) {
 	if r.Host = c.Job.Name; !r.Kind.Known() {
 		r.Kind, r.Saw = fleet.Other, fmt.Sprintf("%s: %s", r.Kind, r.Saw)
 	}
-	r.Attempts = c.Job.Claim.Attempt
+	r.Attempts, r.Saw = c.Job.Claim.Attempt, w.hider()(r.Saw)
 	c.Job.Result = &r
 	answer, err := ask[job.Change](ctx, w.s, job.VerbEnd, c)
 	if errors.Is(err, bus.ErrConflict) {
@@ -379,7 +386,11 @@ func (w *work) outwait(ctx context.Context) (bool, error) {
 	c := w.change()
 	limit := min(time.Duration(c.Job.LimitMS)*time.Millisecond, longest) + w.s.overtime
 	if left := w.since + limit - job.BootTime(); left > 0 {
-		w.s.say("job %s: a run of another state folder claimed it (%s); its board is left alone for %v", w.id, c.Job.Claim.Instance, limit)
+		note := fmt.Sprintf("job %s was begun with another state folder (%s), and its process may live until %s; next: slipway job abandon %[1]s %[4]s  # if none works on this board any more",
+			w.id, c.Job.Claim.Instance, time.Now().Add(left).Format("15:04"), w.s.Identity.Name)
+		w.s.sayError(ctx, w.name+" is left alone", errors.New(note))
+		w.s.setNote(w.name, note)
+		defer w.s.setNote(w.name, "")
 		pause(ctx, w.news, left)
 		return false, nil
 	}
