@@ -220,6 +220,14 @@ func TestNameDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("it has another name", func() bool { return find("card-2").Open && find("card-1").Name == "" })
+	if err := name("card-2", ""); err != nil {
+		t.Fatal(err)
+	}
+	w.until("it has no name any more", func() bool { return find("card-2").Name == "" && slices.Equal(find("sdy").Does, nil) && find("sdy").Open })
+	if err := name("sdy", "card-2"); err != nil {
+		t.Fatal(err)
+	}
+	w.until("it has a name", func() bool { return find("card-2").Open })
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -89,15 +89,15 @@ func (s *station) renew(ctx context.Context) error {
 
 // alive is what renews the lease, and ends it.
 func (s *station) alive() job.Alive {
-	return job.Alive{Instance: s.record.instance(), Epoch: s.record.Epoch, Revision: s.lease.Load().Revision}
+	free, _ := localfile.FreeBytes(s.State) // 0 says that it is not known
+	return job.Alive{Instance: s.record.instance(), Epoch: s.record.Epoch, Revision: s.lease.Load().Revision, FreeBytes: free}
 }
 
 // form is what the hub is told of this station.
 func (s *station) form() job.Station {
 	machine, _ := os.Hostname()
-	free, _ := localfile.FreeBytes(s.State) // 0 says that it is not known
 	return job.Station{
 		V: job.Version, Name: s.Identity.Name, Instance: s.record.instance(), Epoch: s.record.Epoch, Machine: machine,
-		Program: images.ThisProgram().Version, Arch: runtime.GOARCH, Parallel: s.Parallel, Builds: slices.Contains(s.config.Does, job.Build), FreeBytes: free, Names: s.deviceNames(),
+		Program: images.ThisProgram().Version, Arch: runtime.GOARCH, Parallel: s.Parallel, Builds: slices.Contains(s.config.Does, job.Build), FreeBytes: s.alive().FreeBytes, Names: s.deviceNames(),
 	}
 }

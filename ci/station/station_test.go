@@ -69,12 +69,16 @@ func TestAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Revision = lease.Revision
+	a.Revision, a.FreeBytes = lease.Revision, 7
 	for range 2 { // the second with a revision that the first has replaced
 		if _, err := access.Ask[job.Lease](t.Context(), c, job.VerbAlive, a); err != nil {
 			t.Errorf("alive at revision %d = %v", a.Revision, err)
 		}
 	}
+	w.until("the hub has the free space of the last renewal", func() bool {
+		list, err := access.Ask[job.StationList](t.Context(), w.admin, job.VerbStationList, struct{}{})
+		return err == nil && list.Stations[0].FreeBytes == 7
+	})
 	other := job.Alive{Instance: "OTHER-2", Epoch: 2, Revision: lease.Revision}
 	for _, verb := range []string{job.VerbAlive, job.VerbAway} {
 		if _, err := access.Ask[struct{}](t.Context(), c, verb, other); !errors.Is(err, bus.ErrConflict) {
