@@ -244,7 +244,7 @@ type Station struct {
 // DeviceName makes the device at a port a board, which station.yml does not name.
 type DeviceName struct {
 	Port  string `json:"port"`
-	Name  string `json:"name"` // "": it has none any more
+	Name  string `json:"name"`  // "": it has none any more
 	Board string `json:"board"` // its kind
 }
 

@@ -223,7 +223,9 @@ func TestNameDevice(t *testing.T) {
 	if err := name("card-2", ""); err != nil {
 		t.Fatal(err)
 	}
-	w.until("it has no name any more", func() bool { return find("card-2").Name == "" && slices.Equal(find("sdy").Does, nil) && find("sdy").Open })
+	w.until("it has no name any more", func() bool {
+		return find("card-2").Name == "" && slices.Equal(find("sdy").Does, nil) && find("sdy").Open
+	})
 	if err := name("sdy", "card-2"); err != nil {
 		t.Fatal(err)
 	}

@@ -278,7 +278,9 @@ func TestMachineReplaced(t *testing.T) {
 	other := *b
 	other.state = filepath.Join(w.dir, "other")
 	second := other.start()
-	w.until("the second waits", func() bool { return strings.Contains(second.log.String(), "this station waits: bench-1 runs on the machine") })
+	w.until("the second waits", func() bool {
+		return strings.Contains(second.log.String(), "this station waits: bench-1 runs on the machine")
+	})
 	if !second.leased() {
 		t.Errorf("Run = %v; want that it gets the lease once that of the first is over", second.stopped())
 	}
