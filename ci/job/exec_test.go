@@ -56,10 +56,10 @@ func TestLines(t *testing.T) {
 		{"flash", []Step{{Do: Flash, Token: "14:21"}}, func(h *How) { h.Device = "usb:1-2.3" }, []string{"flash orin-lab usb:1-2.3 --yes=14:21 --json"}},
 		{"place", []Step{{Do: Place, Count: 200}}, func(h *How) { h.Place = "/srv/place.yml" }, []string{"place orin-lab /srv/place.yml --count=200"}},
 		{"place without an end", []Step{{Do: Place}}, func(h *How) { h.Place = "/srv/place.yml" }, []string{"place orin-lab /srv/place.yml"}},
-		{"a virtual board", []Step{{Do: Flash}, {Do: Boot}, {Do: Deploy}, {Do: Smoke}, {Do: Update, Bundle: someDigest}}, func(h *How) { *h = How{Virtual: true, Artifact: h.Artifact} }, []string{
+		{"a virtual board", []Step{{Do: Flash}, {Do: Boot}, {Do: Deploy}, {Do: Smoke}, {Do: Update, Bundle: someDigest}}, func(h *How) { h.Virtual = true }, []string{
 			"virt stop orin-lab", "flash orin-lab build/orin-lab/machine/disk.img --yes=build/orin-lab/machine/disk.img --json",
 			"virt stop orin-lab", "virt start orin-lab",
-			"deploy orin-lab orin-lab", "smoke orin-lab orin-lab --json", "update orin-lab orin-lab DIR/artifacts/1/new.raucb --yes --json",
+			"fleet deploy " + fleetOf + limit, "fleet smoke " + fleetOf + limit, "fleet update " + fleetOf + " DIR/artifacts/1/new.raucb --yes" + limit,
 		}},
 	}
 	for _, test := range tests {

@@ -124,7 +124,10 @@ func (s *station) compose() map[string]local {
 		all[name] = b
 	}
 	for _, kind := range s.config.Virtual {
-		all[kind] = local{job.Board{V: job.Version, Name: kind, Board: kind, Does: job.OfBoards}, job.How{Virtual: true}}
+		b := local{job.Board{V: job.Version, Name: kind, Board: kind}, job.How{Virtual: true}}
+		_ = b.reachBySSH(fleet.Access{Board: kind}) // never fails
+		b.Does = job.OfBoards
+		all[kind] = b
 	}
 	for name, p := range s.config.Places {
 		all[name] = p.board(name, s.boards.notes[name])
