@@ -462,11 +462,12 @@ func TestAbandonedElsewhere(t *testing.T) {
 	s.lease.Store(noLease(longLease))
 	j := job.Job{ID: job.NewID(), Name: "b1", Board: "pi", State: job.Running, LimitMS: 1e9, Claim: &job.Claim{Instance: "LOST-1", Attempt: 1}}
 	s.take(t.Context(), job.Changes{Jobs: []job.Change{{Job: j, Revision: 1}}, Until: 1})
-	for b, _ := s.board("b1"); !strings.Contains(b.Note, "slipway job abandon"); b, _ = s.board("b1") {
-		time.Sleep(time.Millisecond)
-	}
+	(&world{t: t}).until("the board says what is waited for", func() bool {
+		b, _ := s.board("b1")
+		return strings.Contains(b.Note, "slipway job abandon "+j.ID)
+	})
 	s.take(t.Context(), job.Changes{Until: 2})
-	s.running.Wait()
+	(&world{t: t}).until("no job has the board", func() bool { return len(s.busy()) == 0 })
 	if b, _ := s.board("b1"); b.Note != "" || len(s.busy()) > 0 {
 		t.Errorf("the board has the note %q and the jobs %v; want it free", b.Note, s.busy())
 	}
