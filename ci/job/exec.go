@@ -18,9 +18,6 @@ import (
 	"slipway/layers/run"
 )
 
-// ErrHeld means that another process works on the job. Errors that wrap it name the process.
-var ErrHeld = localfile.ErrHeld
-
 // Exec does the job of a folder, and writes its result last. It is the work of "slipway job exec".
 // program is Slipway's absolute path. An error means that there is no result: a job that failed has
 // one. A job with a result is not done again.
@@ -282,7 +279,7 @@ func (f Folder) explainEnd(ended error, process int, from int64) error {
 	case err != nil || state == Done:
 		return err
 	case state == Held:
-		return fmt.Errorf("%s: %w by process %d", f, ErrHeld, pid)
+		return fmt.Errorf("%s: %w by process %d", f, localfile.ErrHeld, pid)
 	case ended == nil:
 		ended = errors.New("no result")
 	}

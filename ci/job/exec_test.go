@@ -18,6 +18,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/flash/trust"
 	"slipway/images"
+	"slipway/layers/localfile"
 )
 
 const someDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
@@ -387,11 +388,11 @@ func TestTwoAtOnce(t *testing.T) {
 	s.begin()
 	s.start()
 	s.meeting()
-	if err := Exec(t.Context(), s.folder, s.self); !errors.Is(err, ErrHeld) {
-		t.Errorf("a second Exec = %v; want %v", err, ErrHeld)
+	if err := Exec(t.Context(), s.folder, s.self); !errors.Is(err, localfile.ErrHeld) {
+		t.Errorf("a second Exec = %v; want %v", err, localfile.ErrHeld)
 	}
-	if err := Start(t.Context(), s.folder, s.self); !errors.Is(err, ErrHeld) {
-		t.Errorf("a second Start = %v; want %v", err, ErrHeld)
+	if err := Start(t.Context(), s.folder, s.self); !errors.Is(err, localfile.ErrHeld) {
+		t.Errorf("a second Start = %v; want %v", err, localfile.ErrHeld)
 	}
 	if err := s.folder.Stop(Gently); err != nil {
 		t.Fatal(err)
@@ -411,7 +412,7 @@ func TestManyStart(t *testing.T) {
 		go func() { ended <- Start(t.Context(), s.folder, s.self) }()
 	}
 	for range cap(ended) {
-		if err := <-ended; err != nil && !errors.Is(err, ErrHeld) {
+		if err := <-ended; err != nil && !errors.Is(err, localfile.ErrHeld) {
 			t.Error(err)
 		}
 	}

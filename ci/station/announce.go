@@ -111,12 +111,8 @@ func (s *station) compose() map[string]local {
 		b := all[name]
 		b.V, b.Name, b.Board.Board, b.how.Power, b.how.Recovery = job.Version, name, n.Board, n.Power, n.Recovery
 		if n.Host != "" {
-			user, host, found := strings.Cut(n.Host, "@")
-			a := fleet.Access{Host: host, User: user, Board: n.Board}
-			if !found {
-				a.Host, a.User = n.Host, ""
-			}
-			b.reachBySSH(a)
+			at := strings.Index(n.Host, "@") // -1 without a user
+			b.reachBySSH(fleet.Access{Host: n.Host[at+1:], User: n.Host[:max(at, 0)], Board: n.Board})
 		}
 		if at := cmp.Or(n.Port, n.Device); at != "" {
 			b.plugIn(at, s.boards.devices, used)

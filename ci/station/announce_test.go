@@ -121,8 +121,8 @@ func TestAnnounceDevice(t *testing.T) {
 	b.start()
 	shows := func(want string) func() bool {
 		return func() bool {
-			list, err := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
-			return err == nil && slices.ContainsFunc(list.Boards, func(b job.HubBoard) bool { return b.Name == "card" && strings.Contains(b.Shows, want) })
+			list := w.boards()
+			return slices.ContainsFunc(list, func(b job.HubBoard) bool { return b.Name == "card" && strings.Contains(b.Shows, want) })
 		}
 	}
 	w.until("the new file is announced", shows("a new file"))
@@ -191,8 +191,7 @@ func TestNameDevice(t *testing.T) {
 	b.devices = []device.Device{{Path: "/dev/sdy", Kind: device.Block, Bus: "usb", Model: "Stick", Serial: "77", Port: "usb:9-9", SizeBytes: 4e9}}
 	first := b.start()
 	find := func(name string) (found job.HubBoard) {
-		list, _ := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
-		for _, b := range list.Boards {
+		for _, b := range w.boards() {
 			if b.Name == name {
 				found = b
 			}
@@ -230,9 +229,7 @@ func TestNameDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("it has a name", func() bool { return find("card-2").Open })
-	if err := first.stop(); err != nil {
-		t.Fatal(err)
-	}
+	first.end(t)
 	w.stop() // a hub that lost its disk hears of the name, too
 	if err := os.RemoveAll(filepath.Join(w.dir, "hub", "engine")); err != nil {
 		t.Fatal(err)

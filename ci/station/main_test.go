@@ -528,6 +528,14 @@ func (b *bench) startProcess(at string, signal syscall.Signal) process {
 	return process{stop: stop, cmd: cmd, log: log}
 }
 
+// end stops a station.
+func (r process) end(t *testing.T) {
+	t.Helper()
+	if err := r.stop(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
+
 // wait waits for the end of a process that kills itself.
 func (r process) wait() { _ = r.cmd.Wait() }
 
@@ -558,6 +566,21 @@ func (b *bench) addWith(board, project string) job.Job {
 		return err == nil
 	})
 	return c.Job
+}
+
+// boards are all boards that the hub knows, none if it does not answer.
+func (w *world) boards() []job.HubBoard {
+	list, _ := access.Ask[job.BoardList](w.t.Context(), w.admin, job.VerbBoardList, struct{}{})
+	return list.Boards
+}
+
+func (w *world) stations() []job.HubStation {
+	w.t.Helper()
+	list, err := access.Ask[job.StationList](w.t.Context(), w.admin, job.VerbStationList, struct{}{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list.Stations
 }
 
 // get returns a job as the hub has it.

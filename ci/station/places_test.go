@@ -401,9 +401,7 @@ func TestPlaceClock(t *testing.T) {
 	}
 	put("2026-01-01/1.json")
 	w.until("the hub has the card of an earlier day", func() bool { return w.verdicts() == "map[PASS:4]" })
-	if err := s.stop(); err != nil {
-		t.Error(err)
-	}
+	s.end(t)
 	put("2031-01-01/2.json")
 	put("2025-01-01/1.json")
 	l.start()

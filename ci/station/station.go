@@ -203,8 +203,7 @@ func (s *station) connect(ctx context.Context) error {
 			}
 			taken, wait = err.Error(), s.lease.Load().ttl()/30
 		}
-		var certificate *tls.CertificateVerificationError
-		if ctx.Err() != nil || isRefused(err) || errors.As(err, &certificate) {
+		if ctx.Err() != nil || isRefused(err) {
 			return err
 		}
 		s.sayError(ctx, "this station waits", err)
@@ -215,7 +214,8 @@ func (s *station) connect(ctx context.Context) error {
 }
 
 func isRefused(err error) bool {
-	return slices.ContainsFunc([]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrConnectionClosed}, func(one error) bool { return errors.Is(err, one) })
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate) || slices.ContainsFunc([]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrConnectionClosed}, func(one error) bool { return errors.Is(err, one) })
 }
 
 // dial makes the connections that are not there yet.

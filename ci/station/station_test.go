@@ -37,12 +37,10 @@ func TestJob(t *testing.T) {
 	b.checkLog(passes.ID)
 	b.checkLog(fails.ID)
 	w.until("the hub is told the last results", func() bool {
-		list, err := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
-		return err == nil && len(list.Boards) == 2 && list.Boards[0].Last != nil && list.Boards[0].Last.Kind == fleet.Passed && list.Boards[0].Job == "" && list.Boards[1].Last != nil
+		list := w.boards()
+		return len(list) == 2 && list[0].Last != nil && list[0].Last.Kind == fleet.Passed && list[0].Job == "" && list[1].Last != nil
 	})
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	w.until("the station is away, before its lease is over", func() bool { return !w.heard("bench-1") })
 	kept := filepath.Join(b.state, "jobs", passes.ID, keptName)
 	if err := os.Remove(kept); err != nil {
@@ -76,8 +74,8 @@ func TestAway(t *testing.T) {
 		}
 	}
 	w.until("the hub has the free space of the last renewal", func() bool {
-		list, err := access.Ask[job.StationList](t.Context(), w.admin, job.VerbStationList, struct{}{})
-		return err == nil && list.Stations[0].FreeBytes == 7
+		list := w.stations()
+		return len(list) > 0 && list[0].FreeBytes == 7
 	})
 	other := job.Alive{Instance: "OTHER-2", Epoch: 2, Revision: lease.Revision}
 	for _, verb := range []string{job.VerbAlive, job.VerbAway} {
@@ -321,9 +319,7 @@ func TestStateCopied(t *testing.T) {
 	b.wish("b1", "hold", false)
 	f := job.Folder(filepath.Join(b.state, "jobs", runs.ID))
 	w.until("the first's job is done", func() bool { state, _, _ := f.State(); return state == job.Done })
-	if err := second.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	second.end(t)
 	if r := w.ended(runs.ID); r.Result.Kind != fleet.Passed || r.Result.Attempts != 1 {
 		t.Errorf("result = %+v; want %s in attempt 1", r.Result, fleet.Passed)
 	}
@@ -372,9 +368,7 @@ func TestStopped(t *testing.T) {
 	if j := w.ended(late.ID); j.Claim.Instance == w.get(runs.ID).Claim.Instance {
 		t.Errorf("the first began job %s", late.ID)
 	}
-	if err := second.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	second.end(t)
 	b.wish("b1", "hold", false)
 	if r := w.ended(runs.ID).Result; r.Kind != fleet.Passed {
 		t.Errorf("result = %+v; want %s", r, fleet.Passed)
@@ -412,9 +406,7 @@ func TestStoppedAt(t *testing.T) {
 			if n := len(b.events("b1")); n > 0 {
 				t.Error("the first began the job while the second had the lease")
 			}
-			if err := second.stop(); err != nil {
-				t.Errorf("Run = %v", err)
-			}
+			second.end(t)
 			if r := w.ended(j.ID).Result; r.Kind != fleet.Passed {
 				t.Errorf("result = %+v; want %s", r, fleet.Passed)
 			}
@@ -434,16 +426,14 @@ func TestStateLost(t *testing.T) {
 	s := b.start()
 	j := b.add("b1")
 	b.begun("b1", j.ID, 1)
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	lost := *b
 	lost.state, lost.overtime = filepath.Join(w.dir, "lost"), time.Second
 	next := b.add("b1") // which the limit ends, too
 	w.until("the new state folder has the lease", func() bool { return lost.start().leased() })
 	w.until("the board says what is waited for", func() bool {
-		list, err := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
-		return err == nil && strings.Contains(list.Boards[0].Note, "slipway job abandon "+j.ID+" bench-1")
+		list := w.boards()
+		return len(list) > 0 && strings.Contains(list[0].Note, "slipway job abandon "+j.ID+" bench-1")
 	})
 	if r := w.ended(j.ID).Result; r.Kind != fleet.Unsure || !strings.Contains(r.Saw, "another state folder") {
 		t.Errorf("result = %+v; want %s", r, fleet.Unsure)
@@ -498,11 +488,7 @@ func TestChildDoesNotStart(t *testing.T) {
 
 func (w *world) heard(station string) bool {
 	w.t.Helper()
-	list, err := access.Ask[job.StationList](w.t.Context(), w.admin, job.VerbStationList, struct{}{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return slices.ContainsFunc(list.Stations, func(s job.HubStation) bool { return s.Name == station && s.Heard })
+	return slices.ContainsFunc(w.stations(), func(s job.HubStation) bool { return s.Name == station && s.Heard })
 }
 
 func (w *world) stopJob(id string, how job.Stop) {
@@ -604,15 +590,11 @@ func TestStopWhileAway(t *testing.T) {
 	s := b.start()
 	j := b.add("b1")
 	b.begun("b1", j.ID, 1)
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	w.stopJob(j.ID, job.Gently)
 	s = b.start()
 	w.until("the board hears of it", func() bool { return count(b.events("b1"), j.ID, "sigint") == 1 })
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	b.start()
 	w.ended(b.add("b2").ID) // so the station has read what the hub says of all jobs
 	if n := count(b.events("b1"), j.ID, "sigint"); n != 1 {
@@ -637,9 +619,7 @@ func TestAbandoned(t *testing.T) {
 	s := b.start()
 	j := b.add("b1")
 	b.begun("b1", j.ID, 1)
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	if _, err := access.Ask[job.Change](t.Context(), w.admin, job.VerbAbandon, job.StopWish{ID: j.ID, Station: "bench-1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -673,12 +653,10 @@ func TestParallel(t *testing.T) {
 	}
 	s := b.start()
 	w.until("the boards are known", func() bool {
-		list, err := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
-		return err == nil && len(list.Boards) == 8
+		list := w.boards()
+		return len(list) == 8
 	})
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	var jobs []job.Job
 	for _, name := range append(b.names, "b1") {
 		jobs = append(jobs, b.add(name))
@@ -778,8 +756,8 @@ func TestDrain(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- Drain(t.Context(), w.admin, "bench-1", false) }()
 	w.until("the hub knows of it", func() bool {
-		list, err := access.Ask[job.StationList](t.Context(), w.admin, job.VerbStationList, struct{}{})
-		return err == nil && list.Stations[0].Draining
+		list := w.stations()
+		return len(list) > 0 && list[0].Draining
 	})
 	queued := b.add("b2")
 	select {
