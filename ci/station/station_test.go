@@ -289,7 +289,14 @@ func TestMachineReplaced(t *testing.T) {
 }
 
 // stopped waits until a station has ended by itself.
-func (r process) stopped() error { return <-r.ended }
+func (r process) stopped() error {
+	select {
+	case err := <-r.ended:
+		return err
+	case <-time.After(patience):
+		return errors.New("it does not end")
+	}
+}
 
 // The state folder is copied while a job runs. The copy begins nothing while the first is heard, and
 // leaves the board of that job alone when the first is cut off.
