@@ -122,6 +122,7 @@ go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
 go tool mage soak hub --rounds=3 --seed=7
 go tool mage soak hub --part=slow --hubs=1 --stations=2 --each=3
+go tool mage soak hub --part=power --hubs=1 --rounds=10
 go tool mage soak place --cards=200
 go tool mage soak update --kills=30`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")

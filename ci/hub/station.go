@@ -31,7 +31,7 @@ func (h *Hub) hello(ctx context.Context, who string, in job.Hello) (job.Lease, e
 		return job.Lease{}, fmt.Errorf("a station %q cannot speak for %q", who, s.Name)
 	}
 	key := bus.Key(who)
-	revision, err := h.takeLease(ctx, key, job.Alive{Instance: s.Instance, Epoch: s.Epoch, Revision: in.Revision})
+	revision, err := h.takeLease(ctx, key, job.Alive{Instance: s.Instance, Epoch: s.Epoch, FreeBytes: s.FreeBytes})
 	if errors.Is(err, bus.ErrConflict) {
 		return job.Lease{}, h.explainTaken(who, err)
 	}
@@ -51,7 +51,7 @@ func (h *Hub) hello(ctx context.Context, who string, in job.Hello) (job.Lease, e
 // takeLease writes a lease at the revision that its holder knows. The lease of an earlier run of the
 // same state folder is over, as the folder's lock says. So is one of this run whose answer was lost.
 func (h *Hub) takeLease(ctx context.Context, key string, a job.Alive) (uint64, error) {
-	now := job.Alive{Instance: a.Instance, Epoch: a.Epoch}
+	now := job.Alive{Instance: a.Instance, Epoch: a.Epoch, FreeBytes: a.FreeBytes}
 	revision, err := h.write(ctx, h.alive, key, now, a.Revision, 0)
 	if !errors.Is(err, bus.ErrConflict) || h.index.reread(ctx, h.alive, key) != nil {
 		return revision, err
@@ -166,7 +166,10 @@ func (h *Hub) listStations(_ context.Context, _ string, _ nothing) (list job.Sta
 		if err != nil {
 			continue // of a newer Slipway
 		}
-		_, at, heard := h.leaseOf(s.Name)
+		a, at, heard := h.leaseOf(s.Name)
+		if heard {
+			s.FreeBytes = a.FreeBytes
+		}
 		list.Stations = append(list.Stations, job.HubStation{Station: s, Heard: heard, At: at})
 	}
 	return list, nil

@@ -108,8 +108,7 @@ func Subject(who, verb string) string {
 
 // Hello is a station's first request. It is refused while another run has the lease.
 type Hello struct {
-	Station  Station `json:"station"`
-	Revision uint64  `json:"revision,omitempty"` // of the lease that this run has or had
+	Station Station `json:"station"`
 }
 
 // Alive renews a lease that has this revision.
@@ -117,6 +116,8 @@ type Alive struct {
 	Instance string `json:"instance"`
 	Epoch    int64  `json:"epoch"`
 	Revision uint64 `json:"revision"`
+
+	FreeBytes int64 `json:"freeBytes,omitempty"`
 }
 
 // Follows reports whether this is the same run as another one of a station, or a later one of the same
@@ -195,12 +196,12 @@ type Report struct {
 	At time.Time `json:"at,omitzero"` // by the engine's clock
 }
 
-// maxUnpacked limits a report before and after it is unpacked.
-const maxUnpacked = 32 << 20
+// MaxReportBytes limits a report that is not packed.
+const MaxReportBytes = 32 << 20
 
 // unpacker is for all goroutines.
 var unpacker = sync.OnceValues(func() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxUnpacked))
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(MaxReportBytes))
 })
 
 // Only returns the report of the one board. It may come from anywhere.
@@ -351,7 +352,7 @@ type Drain struct {
 	Back    bool   `json:"back,omitempty"` // take jobs again
 }
 
-// NameDevice asks for a name of a device that a station announces.
+// NameDevice asks for a name of a device that a station announces, or with "" that it has none.
 type NameDevice struct {
 	Station string `json:"station"`
 	Device  string `json:"device"` // as it is announced

@@ -518,13 +518,14 @@ func stationListCommand() *Command {
 }
 
 func stationNameCommand() *Command {
-	c := New("name STATION DEVICE NAME", "Name a device that a station announces, so that it takes jobs")
-	c.Long = `DEVICE is its name in "hub boards". The station keeps the name in its state folder, and refuses one that
-its station.yml has. It is for an admin.`
-	c.Example = `slipway station name bench-3 sdb card-7 --board=raspberrypi5`
+	c := New("name STATION DEVICE [NAME]", "Name a device that a station announces, so that it takes jobs")
+	c.Long = `DEVICE is its name in "hub boards". Without NAME, the device has no name any more. The station keeps
+the name in its state folder, and refuses one that its station.yml has. It is for an admin.`
+	c.Example = `slipway station name bench-3 sdb card-7 --board=raspberrypi5
+slipway station name bench-3 card-7`
 	board := c.Text("board=BOARD", "", "the kind of the board")
-	c.check = func([]string) error {
-		if *board == "" {
+	c.check = func(words []string) error {
+		if *board == "" && words[2] != "" {
 			return errors.New("--board is missing: which kind of board is it?")
 		}
 		return nil

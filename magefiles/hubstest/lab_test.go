@@ -155,8 +155,17 @@ func (l *Lab) Dial(ctx context.Context) error {
 	return err
 }
 
-// AddStation makes a station with its boards, which joins by an invitation, and starts it.
+// AddStation makes a station, and starts it.
 func (l *Lab) AddStation(ctx context.Context, name string) (*Machine, error) {
+	m, err := l.makeStation(ctx, name)
+	if err == nil {
+		err = m.Start()
+	}
+	return m, err
+}
+
+// makeStation makes a station with its boards, which joins by an invitation.
+func (l *Lab) makeStation(ctx context.Context, name string) (*Machine, error) {
 	m, err := l.add(ctx, name, 1)
 	if err != nil {
 		return nil, err
@@ -194,7 +203,7 @@ func (l *Lab) AddStation(ctx context.Context, name string) (*Machine, error) {
 	}
 	m.program, m.Env, m.argv = l.StationProgram, l.OfStations, []string{"station", config}
 	l.Stations = append(l.Stations, m)
-	return m, errors.Join(err, m.Start())
+	return m, err
 }
 
 // WaitForBoards waits until all stations are heard with all boards free, as after a round without a
