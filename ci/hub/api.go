@@ -183,7 +183,7 @@ func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request
 			return nil, fmt.Errorf("write the audit: %w", err)
 		}
 	}
-	told := h.index.nextTold()
+	told := h.index.heard()
 	answer, err := v.answer(h, ctx, who, request)
 	if err != nil && h.knowsMore(ctx, told) {
 		answer, err = v.answer(h, ctx, who, request)
@@ -206,18 +206,10 @@ func (h *Hub) check(ctx context.Context) error {
 	return h.index.catchUp(ctx)
 }
 
-// knowsMore reports whether this hub knows more than when told was its index's. Then a refusal may
+// knowsMore reports whether this hub knows more than when its index had heard told. Then a refusal may
 // be wrong: another hub had changed the key.
-func (h *Hub) knowsMore(ctx context.Context, told <-chan struct{}) bool {
-	if h.folder.replicas() == 1 || h.index.catchUp(ctx) != nil {
-		return false
-	}
-	select {
-	case <-told:
-		return true
-	default:
-		return false
-	}
+func (h *Hub) knowsMore(ctx context.Context, told int) bool {
+	return h.folder.replicas() > 1 && h.index.catchUp(ctx) == nil && h.index.heard() != told
 }
 
 func (h *Hub) refuse(ctx context.Context, role job.Role, who, name string, request []byte, why error) error {

@@ -24,19 +24,31 @@ import (
 	"slipway/layers/localfile"
 )
 
-// A poll is answered up to where the engine has told all. This hub's own write may be newer than
-// another hub's that it does not know yet.
-func TestPollsFollowTheEngine(t *testing.T) {
-	x := &index{changed: make(chan struct{}), told: make(chan struct{}), keys: map[string]map[string]entry{"jobs": {}}, until: map[string]uint64{}}
-	h := &Hub{index: x}
-	write := func(id string, revision uint64) {
-		j := wish
-		j.ID, j.State = id, job.Queued
-		data, err := json.Marshal(j)
+// newBook returns a hub with an index and no engine, and a function that writes a key there.
+func newBook(t testing.TB) (*Hub, func(bucket, key string, form any, revision uint64)) {
+	t.Helper()
+	x, err := newIndex(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Hub{index: x}, func(bucket, key string, form any, revision uint64) {
+		data, err := json.Marshal(form)
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.put("jobs", j.Key(), entry{value: data, revision: revision})
+		x.put(bucket, data, entry{key: key, revision: revision, at: time.Now()})
+	}
+}
+
+// A poll is answered up to where the engine has told all. This hub's own write may be newer than
+// another hub's that it does not know yet.
+func TestPollsFollowTheEngine(t *testing.T) {
+	h, put := newBook(t)
+	x := h.index
+	write := func(id string, revision uint64) {
+		j := wish
+		j.ID, j.State = id, job.Queued
+		put("jobs", j.Key(), j, revision)
 	}
 	ask := func(since uint64) (ids []string, until uint64) {
 		all, _ := h.jobsOf(t.Context(), "bench-1", job.Wait{Since: since})
@@ -75,15 +87,10 @@ func TestPollsFollowTheEngine(t *testing.T) {
 // A station is not told of queued jobs of a rollout that is paused. Its poll is answered once the
 // rollout goes on, also if that was between two polls.
 func TestPausedRolloutIsNotTold(t *testing.T) {
-	x := &index{changed: make(chan struct{}), told: make(chan struct{}), keys: map[string]map[string]entry{"jobs": {}, "rollouts": {}}, until: map[string]uint64{}}
-	h := &Hub{index: x}
+	h, write := newBook(t)
 	put := func(bucket, key string, form any, revision uint64) {
-		data, err := json.Marshal(form)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x.put(bucket, key, entry{value: data, revision: revision})
-		x.reach(bucket, revision)
+		write(bucket, key, form, revision)
+		h.index.reach(bucket, revision)
 	}
 	set := func(w job.Wish, revision uint64) {
 		put("rollouts", "R1", job.Rollout{ID: "R1", Wish: w}, revision)

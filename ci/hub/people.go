@@ -33,11 +33,11 @@ func (h *Hub) invite(ctx context.Context, who string, p job.Person) (job.Invitat
 	if valid < 0 || valid > inviteTTL {
 		return job.Invitation{}, fmt.Errorf("an invitation is valid for at most %v", inviteTTL)
 	}
-	if old, _, known := h.person(p.Name); known && old.Key != "" && old.Role != p.Role {
+	if old, known := h.person(p.Name); known && old.Key != "" && old.Role != p.Role {
 		return job.Invitation{}, fmt.Errorf("%s is a %s\nnext: slipway hub remove %s", p.Name, old.Role, p.Name)
 	}
 	secret := rand.Text()
-	_, err := h.write(ctx, h.invites, hashOf(secret), job.Person{V: job.Version, Name: p.Name, Role: p.Role, By: who}, 0, valid)
+	_, err := h.write(ctx, h.invites, hashOf(secret), job.Person{V: job.Version, Name: p.Name, Role: p.Role, By: who, ValidMS: valid.Milliseconds()}, 0)
 	return job.Invitation{Secret: secret}, err
 }
 
@@ -47,9 +47,9 @@ func hashOf(secret string) string {
 }
 
 // person returns what is known of a name.
-func (h *Hub) person(name string) (p job.Person, revision uint64, known bool) {
-	e, known := h.index.get("people", bus.Key(name))
-	return p, e.revision, known && json.Unmarshal(e.value, &p) == nil
+func (h *Hub) person(name string) (p job.Person, known bool) {
+	p, _, known = get[job.Person](h.index, "people", bus.Key(name))
+	return p, known
 }
 
 // errInvitation says nothing of why an invitation does not hold.
@@ -82,7 +82,7 @@ func (h *Hub) Join(ctx context.Context, in job.Join) (job.Joined, error) {
 
 // renewIdentity signs the key of who asks again, and says where the hubs are.
 func (h *Hub) renewIdentity(_ context.Context, who string, in job.Renewal) (j job.Joined, err error) {
-	p, _, known := h.person(who)
+	p, known := h.person(who)
 	if !known || p.Key == "" {
 		return j, fmt.Errorf("nobody is called %q", who)
 	}
@@ -95,19 +95,21 @@ func (h *Hub) renewIdentity(_ context.Context, who string, in job.Renewal) (j jo
 
 // setKey makes a key the one of a person or station, "" for nobody's. An earlier one is revoked.
 func (h *Hub) setKey(ctx context.Context, p job.Person, key string) error {
-	old, revision, _ := h.person(p.Name)
-	p.V, p.Key, p.Revoked, p.Since = job.Version, key, old.Revoked, time.Now().UTC()
-	if old.Key != "" {
-		p.Revoked = append(p.Revoked, old.Key)
-	}
-	_, err := h.write(ctx, h.people, bus.Key(p.Name), p, revision, 0)
+	_, _, err := edit(ctx, h, h.people, bus.Key(p.Name), func(now *job.Person, _ bool) error {
+		p.V, p.Key, p.Revoked, p.Since, p.ValidMS = job.Version, key, now.Revoked, time.Now().UTC(), 0
+		if now.Key != "" {
+			p.Revoked = slices.Concat(now.Revoked, []string{now.Key})
+		}
+		*now = p
+		return nil
+	})
 	return err
 }
 
 // remove revokes the key of a person or station, and closes its connections. A station is forgotten.
 // What an earlier removal did not complete is done again.
 func (h *Hub) remove(ctx context.Context, who string, in job.Person) (nothing, error) {
-	p, _, known := h.person(in.Name)
+	p, known := h.person(in.Name)
 	_, left := h.index.get("stations", bus.Key(in.Name))
 	if !known || p.Key == "" && !left {
 		return nothing{}, fmt.Errorf("nobody is called %q\nnext: slipway hub people", in.Name)
@@ -130,24 +132,26 @@ func (h *Hub) remove(ctx context.Context, who string, in job.Person) (nothing, e
 // forgetStation ends the jobs of a station that was removed, and removes its keys, that of the station
 // last.
 func (h *Hub) forgetStation(ctx context.Context, who, name string) error {
-	_, jobs, _ := h.index.list("jobs", "")
-	for _, e := range jobs {
-		if e.job == nil || e.job.Station != name || e.job.State == job.Ended {
+	jobs, _ := list[job.Job](h.index, "jobs", "")
+	for _, r := range jobs {
+		if r.form.Station != name || r.form.State == job.Ended {
 			continue
 		}
 		kind := fleet.NotBegun
-		if e.job.State == job.Running {
+		if r.form.State == job.Running {
 			kind = fleet.Unsure
 		}
-		if err := h.endJobAt(ctx, e, kind, "its station was removed by "+who); err != nil && !errors.Is(err, bus.ErrConflict) {
+		if err := h.endJobAt(ctx, r, kind, "its station was removed by "+who); err != nil && !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
 	}
 	for _, b := range []*bus.Bucket{h.boards, h.alive, h.stations} {
-		keys, entries, _ := h.index.list(b.Bucket(), "")
-		for _, key := range slices.DeleteFunc(keys, func(key string) bool { return stationOf(key) != name }) {
-			err := b.Delete(ctx, key, entries[key].revision)
-			if err != nil && (b != h.alive || !errors.Is(err, bus.ErrConflict)) { // a renewed lease ends by itself
+		entries, _ := h.index.list(b.Bucket(), "")
+		for _, e := range entries {
+			if stationOf(e.key) != name {
+				continue
+			}
+			if err := b.Delete(ctx, e.key, e.revision); err != nil && (b != h.alive || !errors.Is(err, bus.ErrConflict)) { // a renewed lease ends by itself
 				return err
 			}
 		}
@@ -167,12 +171,9 @@ func (h *Hub) admins() (n int) {
 
 // all returns all people and stations that were ever known.
 func (h *Hub) all() (all []job.Person) {
-	keys, entries, _ := h.index.list("people", "")
-	for _, key := range keys {
-		var p job.Person
-		if json.Unmarshal(entries[key].value, &p) == nil {
-			all = append(all, p)
-		}
+	people, _ := list[job.Person](h.index, "people", "")
+	for _, p := range people {
+		all = append(all, p.form)
 	}
 	return all
 }
@@ -183,9 +184,9 @@ func (h *Hub) listPeople(_ context.Context, _ string, _ nothing) (job.People, er
 
 // revokeKeys calls Revoke with all revoked keys, whenever there are more, until ctx ends.
 func (h *Hub) revokeKeys(ctx context.Context) error {
-	known := ""
-	for ctx.Err() == nil {
-		changed := h.index.next()
+	news, end := h.index.hear("people")
+	defer end()
+	for known := ""; ; {
 		var revoked []string
 		for _, p := range h.all() {
 			revoked = append(revoked, p.Revoked...)
@@ -198,8 +199,8 @@ func (h *Hub) revokeKeys(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-changed:
+			return nil
+		case <-news:
 		}
 	}
-	return nil
 }

@@ -108,8 +108,7 @@ func Subject(who, verb string) string {
 
 // Hello is a station's first request. It is refused while another run has the lease.
 type Hello struct {
-	Station  Station `json:"station"`
-	Revision uint64  `json:"revision,omitempty"` // of the lease that this run has or had
+	Station Station `json:"station"`
 }
 
 // Alive renews a lease that has this revision.
@@ -164,7 +163,6 @@ type Change struct {
 type Changes struct {
 	Jobs  []Change `json:"jobs"`
 	Until uint64   `json:"until"`
-	More  bool     `json:"more,omitempty"` // younger ones wait, too
 }
 
 // Log is a piece of a job's log. Of a station's pieces, N and To are where they begin and end in the
