@@ -73,11 +73,11 @@ func (h *Hub) listCards(ctx context.Context, _ string, in job.CardsWish) (all jo
 // tableRow is the key of a row, <table>.<row>, or of a table, <table>, which has only the line with the
 // columns' names. A row without a station is free, and one with a card is that card's for ever.
 type tableRow struct {
-	V      int    `json:"v"`
-	Head   string `json:"head,omitempty"`
-	N      int    `json:"n"` // its place in the table
-	Line   string `json:"line"`
-	Holder string `json:"holder,omitempty"`
+	V      job.Form `json:"v"`
+	Head   string   `json:"head,omitempty"`
+	N      int      `json:"n"` // its place in the table
+	Line   string   `json:"line"`
+	Holder string   `json:"holder,omitempty"`
 	job.TableRow
 }
 
