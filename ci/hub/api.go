@@ -260,15 +260,10 @@ type Audit struct {
 	First   uint64   `json:"first"` // number of the first record
 }
 
-// AuditWish asks for the records before one, or for the newest.
-type AuditWish struct {
-	Before uint64 `json:"before,omitempty"`
-}
-
 // auditShown is how many records readAudit returns.
 const auditShown = 500
 
-func (h *Hub) readAudit(ctx context.Context, _ string, in AuditWish) (Audit, error) {
+func (h *Hub) readAudit(ctx context.Context, _ string, in job.ListWish) (Audit, error) {
 	// The engine answers nobody for a moment after a removal, which changes the account.
 	info, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return h.records.Info(ctx) })
 	if err != nil {

@@ -30,8 +30,9 @@ const follows = 2 * time.Second
 // when the engine tells. The engine tells all changes of a bucket in their order, and only that moves
 // until: polls wait for it, because another hub's change may be older than this hub's last write.
 type index struct {
-	buckets []*bus.Bucket
-	began   time.Time
+	buckets   []*bus.Bucket
+	began     time.Time
+	partBytes int
 
 	mu      sync.Mutex
 	hearers map[chan struct{}][]string             // who hears of news, and of which buckets
@@ -91,7 +92,7 @@ func parseJSON[F any](value []byte) (f F, err error) { return f, json.Unmarshal(
 
 // newIndex reads all keys of the buckets.
 func newIndex(ctx context.Context, buckets ...*bus.Bucket) (*index, error) {
-	x := &index{buckets: buckets, began: time.Now(), hearers: map[chan struct{}][]string{}, keys: map[string]map[string]map[string]entry{}}
+	x := &index{buckets: buckets, began: time.Now(), partBytes: maxPartBytes, hearers: map[chan struct{}][]string{}, keys: map[string]map[string]map[string]entry{}}
 	x.until, x.ids, x.parts = map[string]uint64{}, map[string]string{}, map[string]*parts{}
 	for bucket := range parsers {
 		x.keys[bucket] = map[string]map[string]entry{}
@@ -401,6 +402,27 @@ func list[F any](x *index, bucket string, prefixes ...string) (all []record[F], 
 		}
 	}
 	return all, until
+}
+
+// maxPartBytes limits a part of a list, of which a message has one.
+const maxPartBytes = 4 << 20
+
+// part returns the records that fit, as list, from the one after a key on. next is the key after which the
+// others begin, or "". Each counts what its key says, and what the answer adds.
+func part[F any](x *index, bucket, after string, fits func(*F) bool) (some []record[F], next string) {
+	entries, _ := x.list(bucket, "")
+	bytes := 0
+	for _, e := range entries {
+		f, known := e.holds.(*F)
+		if e.key <= after || !known || !fits(f) {
+			continue
+		}
+		if bytes += e.bytes + len(e.key) + 200; bytes > x.partBytes && len(some) > 0 {
+			return some, some[len(some)-1].key
+		}
+		some = append(some, record[F]{e, *f})
+	}
+	return some, ""
 }
 
 func (x *index) revision(bucket string) uint64 {

@@ -154,10 +154,17 @@ func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes,
 	return all, nil
 }
 
-// listJobs returns all jobs.
-func (h *Hub) listJobs(_ context.Context, _ string, _ nothing) (job.Changes, error) {
-	all, _ := h.changes([]string{""}, job.Wait{}, func(*job.Job) bool { return true })
-	return all, nil
+// listJobs returns a part of the jobs.
+func (h *Hub) listJobs(_ context.Context, _ string, in job.ListWish) (out job.Changes, _ error) {
+	some, next := part(h.index, "jobs", in.After, func(j *job.Job) bool {
+		return (in.Station == "" || in.Station == j.Station) && (in.Board == "" || in.Board == j.Name || in.Board == j.Board) &&
+			!(in.Open && j.State == job.Ended) && !(in.Failed && (j.Result == nil || !j.Result.Kind.Failed()))
+	})
+	for _, j := range some {
+		out.Jobs = append(out.Jobs, job.Change{Job: j.form, Revision: j.revision, At: j.at})
+	}
+	out.Next = next
+	return out, nil
 }
 
 // changes returns the jobs under prefixes that fit, and whether the engine has told of a newer key there

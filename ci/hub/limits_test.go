@@ -124,6 +124,46 @@ func TestPausedRolloutIsNotTold(t *testing.T) {
 	}
 }
 
+// A list that does not fit into one answer comes in parts, each key once, also of a board's jobs alone.
+func TestListsComeInParts(t *testing.T) {
+	admin, invite, _ := newHubAnd(t, func(h *Hub) { h.index.partBytes = 3000 })
+	station := invite(job.AStation, "bench-1")
+	names := namesOf("board", 40)
+	(&simulated{}).serve(t, station, names...)
+	for _, name := range append(names, names[:20]...) {
+		j := wish
+		j.ID, j.Name = job.NewID(), name
+		ask[job.Change](t, admin, job.VerbJobAdd, j)
+	}
+	if first := ask[job.BoardList](t, admin, job.VerbBoardList, job.ListWish{}); first.Next == "" || len(first.Boards) < 2 || len(first.Boards) > 20 {
+		t.Errorf("the first part has %d boards, and the next one begins after %q", len(first.Boards), first.Next)
+	}
+	boards, err := access.List[job.BoardList](t.Context(), admin, job.VerbBoardList, job.ListWish{})
+	var got []string
+	for _, b := range boards.Boards {
+		got = append(got, b.Name)
+	}
+	if err != nil || !slices.Equal(got, names) {
+		t.Errorf("the boards are %v, %v", got, err)
+	}
+	for want, wish := range map[int]job.ListWish{60: {}, 2: {Board: names[3]}, 1: {Board: names[30]}, 0: {Failed: true}} {
+		jobs, err := access.List[job.Changes](t.Context(), admin, job.VerbJobList, wish)
+		ids := map[string]bool{}
+		for _, c := range jobs.Jobs {
+			ids[c.Job.ID] = true
+		}
+		if err != nil || len(ids) != want || len(jobs.Jobs) != want {
+			t.Errorf("%+v has %d jobs, %d of them once, %v; want %d", wish, len(jobs.Jobs), len(ids), err, want)
+		}
+	}
+	if b, err := access.FindBoard(t.Context(), admin, "bench-1/"+names[39]); err != nil || b.Name != names[39] {
+		t.Errorf("FindBoard = %+v, %v", b, err)
+	}
+	if _, err := access.FindBoard(t.Context(), admin, "board-4O"); err == nil || !strings.Contains(err.Error(), "did you mean") {
+		t.Errorf("FindBoard of no board: %v; want a name that is much like it", err)
+	}
+}
+
 // A hub works at a limited number of requests, and answers the others later. Polls do not count.
 func TestRequestsAtOnce(t *testing.T) {
 	const blocks, polls = "test.blocks", "test.polls"

@@ -88,13 +88,11 @@ func (h *Hub) chooseBoards(r job.Rollout) (more []job.RolloutBoard, err error) {
 // matchBoards returns the boards of a rollout's kind that match its pattern. Labels are the groups of
 // an inventory of all boards.
 func (h *Hub) matchBoards(r job.Rollout) (found []job.HubBoard, err error) {
-	all, err := h.listBoards(context.Background(), "", nothing{})
-	if err != nil {
-		return nil, err
-	}
+	boards, _ := list[job.Board](h.index, "boards", "")
 	at := map[string]job.HubBoard{}
 	groups := map[string]map[string]map[string]any{}
-	for _, b := range all.Boards {
+	for _, known := range boards {
+		b := job.HubBoard{Board: known.form, Station: stationOf(known.key)}
 		if b.Board.Board != r.Board {
 			continue
 		}

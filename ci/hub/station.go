@@ -137,13 +137,15 @@ func (h *Hub) setBoards(ctx context.Context, who string, in job.Boards) (nothing
 	return nothing{}, nil
 }
 
-func (h *Hub) listBoards(_ context.Context, _ string, _ nothing) (all job.BoardList, _ error) {
-	boards, _ := list[job.Board](h.index, "boards", "")
-	for _, b := range boards {
+// listBoards returns a part of the boards: all, or those of a name or a kind.
+func (h *Hub) listBoards(_ context.Context, _ string, in job.ListWish) (out job.BoardList, _ error) {
+	some, next := part(h.index, "boards", in.After, func(b *job.Board) bool { return in.Board == "" || in.Board == b.Name || in.Board == b.Board })
+	for _, b := range some {
 		_, _, heard := h.leaseOf(stationOf(b.key))
-		all.Boards = append(all.Boards, job.HubBoard{Board: b.form, Station: stationOf(b.key), Heard: heard})
+		out.Boards = append(out.Boards, job.HubBoard{Board: b.form, Station: stationOf(b.key), Heard: heard})
 	}
-	return all, nil
+	out.Next = next
+	return out, nil
 }
 
 func (h *Hub) listStations(_ context.Context, _ string, _ nothing) (all job.StationList, _ error) {

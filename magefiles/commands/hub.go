@@ -202,14 +202,17 @@ func (c *Command) onHub(work func(ctx context.Context, client *access.Client, wo
 	})
 }
 
-// lists completes a command that asks a hub for a list, edits it, and prints it as JSON or by show.
-func lists[All any](c *Command, verb string, show func(w io.Writer, all All) error, edit ...func(*All)) *Command {
+// lists completes a command that asks a hub for a list, and prints it as JSON or by show.
+func lists[All any](c *Command, verb string, show func(w io.Writer, all All) error) *Command {
+	return listsBy(c, verb, func() job.ListWish { return job.ListWish{} }, func(*All) {}, show)
+}
+
+// listsBy is lists for the list that a wish names, and edits it before it is printed.
+func listsBy[All any](c *Command, verb string, wish func() job.ListWish, edit func(*All), show func(w io.Writer, all All) error) *Command {
 	asJSON := c.Switch("json", "print them as JSON")
 	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
-		all, err := access.Ask[All](ctx, client, verb, struct{}{})
-		for _, one := range edit {
-			one(&all)
-		}
+		all, err := access.List[All](ctx, client, verb, wish())
+		edit(&all)
 		return printResult(all, err, *asJSON, func(w io.Writer) error { return show(w, all) })
 	})
 	return c
