@@ -159,7 +159,7 @@ func TestListsComeInParts(t *testing.T) {
 	if b, err := access.FindBoard(t.Context(), admin, "bench-1/"+names[39]); err != nil || b.Name != names[39] {
 		t.Errorf("FindBoard = %+v, %v", b, err)
 	}
-	if _, err := access.FindBoard(t.Context(), admin, "board-4O"); err == nil || !strings.Contains(err.Error(), "did you mean") {
+	if _, err := access.FindBoard(t.Context(), admin, "bord-12"); err == nil || !strings.Contains(err.Error(), "did you mean") {
 		t.Errorf("FindBoard of no board: %v; want a name that is much like it", err)
 	}
 }
