@@ -121,9 +121,13 @@ type Alive struct {
 // Follows reports whether this is the same run as another one of a station, or a later one of the same
 // state folder. An instance is the folder's random name, "-", and the epoch.
 func (a Alive) Follows(b Alive) bool {
-	mine, _, _ := strings.Cut(a.Instance, "-")
-	other, _, _ := strings.Cut(b.Instance, "-")
-	return a.Instance == b.Instance || mine == other && a.Epoch > b.Epoch
+	return a.Instance == b.Instance || PlaceOf(a.Instance) == PlaceOf(b.Instance) && a.Epoch > b.Epoch
+}
+
+// PlaceOf returns the random name of the state folder of an instance.
+func PlaceOf(instance string) string {
+	place, _, _ := strings.Cut(instance, "-")
+	return place
 }
 
 // Lease is the engine's record that a station is alive. It expires by itself.
@@ -411,6 +415,7 @@ type Person struct {
 	ValidMS int64     `json:"validMs,omitempty"`
 	Revoked []string  `json:"revoked,omitempty"` // keys of earlier joins
 	Since   time.Time `json:"since,omitzero"`
+	Until   time.Time `json:"until,omitzero"` // of an invitation
 }
 
 // Invitation is what a person or station needs to join, once.
@@ -420,7 +425,8 @@ type Invitation struct {
 
 // People are all who may ask the hub.
 type People struct {
-	People []Person `json:"people"`
+	People  []Person `json:"people"`
+	Invited []Person `json:"invited,omitempty"` // whose invitation nobody took yet
 }
 
 // Join is the request of somebody who was invited.
