@@ -260,11 +260,32 @@ type Audit struct {
 	First   uint64   `json:"first"` // number of the first record
 }
 
+// readFrom returns the first message of a subject from a number on, "" for any subject. The engine answers
+// nobody for a moment after a removal, which changes the account.
+func readFrom(ctx context.Context, s jetstream.Stream, n uint64, subject string) (*jetstream.RawStreamMsg, error) {
+	return bus.Agree(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		if subject == "" {
+			return s.GetMsg(ctx, n)
+		}
+		return s.GetMsg(ctx, n, jetstream.WithGetMsgSubject(subject))
+	})
+}
+
+// lastOf returns the last message of a subject, an empty one if there is none.
+func lastOf(ctx context.Context, s jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	m, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.GetLastMsgForSubject(ctx, subject)
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return &jetstream.RawStreamMsg{}, nil
+	}
+	return m, err
+}
+
 // auditShown is how many records readAudit returns.
 const auditShown = 500
 
 func (h *Hub) readAudit(ctx context.Context, _ string, in job.ListWish) (Audit, error) {
-	// The engine answers nobody for a moment after a removal, which changes the account.
 	info, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return h.records.Info(ctx) })
 	if err != nil {
 		return Audit{}, err
@@ -275,7 +296,7 @@ func (h *Hub) readAudit(ctx context.Context, _ string, in job.ListWish) (Audit, 
 		last = min(last, in.Before-1)
 	}
 	for seq := last; seq > 0 && seq+auditShown > last; seq-- {
-		m, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) { return h.records.GetMsg(ctx, seq) })
+		m, err := readFrom(ctx, h.records, seq, "")
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break // older ones are gone
 		}

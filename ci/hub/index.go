@@ -489,8 +489,10 @@ func ttlOf(form any) time.Duration {
 		if f.Ended {
 			return rolloutTTL
 		}
-	case job.Person: // an invitation
-		return time.Duration(f.ValidMS) * time.Millisecond
+	case job.Person:
+		if !f.Until.IsZero() { // an invitation
+			return max(time.Until(f.Until), time.Second)
+		}
 	}
 	return 0
 }

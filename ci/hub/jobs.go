@@ -49,6 +49,7 @@ func (h *Hub) refuseIDTwice(j job.Job) error {
 // addJob queues a job. An ID that is there already is refused, but the same request twice is one job.
 func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, error) {
 	j.V, j.By, j.State, j.Stop, j.StopBy, j.Claim, j.Result, j.Restored, j.Before = job.Version, who, job.Queued, "", "", nil, nil, false, nil
+	j.Rollout, j.Wave = "", 0
 	if j.ID == "" {
 		j.ID = job.NewID()
 	}
@@ -341,19 +342,20 @@ func (h *Hub) stopJob(ctx context.Context, who string, in job.StopWish) (job.Cha
 	})
 }
 
-// abandonJob ends a running job of a station that is not heard. What the board has is not known.
+// abandonJob ends a running job of a station that is not heard, or that lost its state folder and with it
+// the job. What the board has is not known.
 func (h *Hub) abandonJob(ctx context.Context, who string, in job.StopWish) (job.Change, error) {
 	return h.change(ctx, in.ID, func(j *job.Job) error {
-		_, _, heard := h.leaseOf(j.Station)
+		lease, _, heard := h.leaseOf(j.Station)
 		switch {
 		case j.State != job.Running:
 			return fmt.Errorf("the job %s is %s, not running\nnext: slipway job stop %s", j.ID, j.State, j.ID)
 		case in.Station != j.Station:
 			return fmt.Errorf("the job %s is at the station %s; it is abandoned by typing that name", j.ID, j.Station)
-		case heard:
+		case heard && job.PlaceOf(lease.Instance) == job.PlaceOf(j.Claim.Instance):
 			return fmt.Errorf("the station %s is heard, and ends the job itself\nnext: slipway job stop %s --now", j.Station, j.ID)
 		}
-		endUnbegun(j, fleet.Unsure, "abandoned by "+who+", while its station was not heard")
+		endUnbegun(j, fleet.Unsure, "abandoned by "+who+", while its station "+plaintext.Either(heard, "had another state folder", "was not heard"))
 		return nil
 	})
 }
@@ -447,10 +449,7 @@ func (h *Hub) keepLog(ctx context.Context, who string, in job.Log) (job.Log, err
 		return job.Log{}, fmt.Errorf("the job %s is not one of %s", in.ID, who)
 	}
 	subject := "log." + bus.Key(who, in.ID)
-	last, err := h.logs.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		last, err = &jetstream.RawStreamMsg{}, nil
-	}
+	last, err := lastOf(ctx, h.logs, subject)
 	if err != nil {
 		return job.Log{}, err
 	}
@@ -475,7 +474,7 @@ func (h *Hub) readLog(ctx context.Context, _ string, in job.LogWish) (job.Log, e
 		if err != nil {
 			return job.Log{}, err
 		}
-		m, err := h.logs.GetMsg(ctx, max(in.N, 1), jetstream.WithGetMsgSubject("log."+bus.Key(j.Station, j.ID)))
+		m, err := readFrom(ctx, h.logs, max(in.N, 1), "log."+bus.Key(j.Station, j.ID))
 		switch {
 		case err == nil:
 			return job.Log{ID: j.ID, N: m.Sequence + 1, Text: string(m.Data), More: true}, nil

@@ -38,13 +38,13 @@ func (h *Hub) keepCard(ctx context.Context, who string, in job.Card) (nothing, e
 	}
 	day, file, _ := strings.Cut(in.Name, "/")
 	subject := "card." + bus.Key(who, in.Place, day, file)
-	last, err := h.cards.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		last, err = &jetstream.RawStreamMsg{}, nil
+	last, err := lastOf(ctx, h.cards, subject)
+	if err != nil {
+		return nothing{}, err
 	}
 	old, _ := place.ParseEntry(last.Data) // none has not finished
-	if err != nil || bytes.Equal(last.Data, in.Entry) || !old.Finished.IsZero() && e.Finished.IsZero() {
-		return nothing{}, err
+	if bytes.Equal(last.Data, in.Entry) || !old.Finished.IsZero() && e.Finished.IsZero() {
+		return nothing{}, nil
 	}
 	_, err = h.js.Publish(ctx, subject, in.Entry, jetstream.WithExpectLastSequencePerSubject(last.Sequence))
 	return nothing{}, err
@@ -55,7 +55,7 @@ func (h *Hub) listCards(ctx context.Context, _ string, in job.CardsWish) (all jo
 	of := func(name string) string { return plaintext.Either(name == "", "*", bus.Token(name)) }
 	subject := "card." + of(in.Station) + ".*." + of(in.Day) + ".*"
 	for all.N = max(in.N, 1); len(all.Cards) < cardsAtOnce; {
-		m, err := h.cards.GetMsg(ctx, all.N, jetstream.WithGetMsgSubject(subject))
+		m, err := readFrom(ctx, h.cards, all.N, subject)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			all.N = 0
 			return all, nil
@@ -178,7 +178,14 @@ func (h *Hub) useRow(ctx context.Context, who string, in job.Card, e place.Entry
 		row.Card, row.Used = e.Stamp, e.Began
 		return nil
 	}
-	_, _, err := edit(ctx, h, h.rows, bus.Key(in.Table, e.Row), use)
+	key := bus.Key(in.Table, e.Row)
+	_, _, err := edit(ctx, h, h.rows, key, use)
+	if errors.Is(err, notHis) { // or another hub gave it to this place just now
+		if err := h.index.reread(ctx, h.rows, key); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+			return err
+		}
+		_, _, err = edit(ctx, h, h.rows, key, use)
+	}
 	if errors.Is(err, notHis) {
 		return h.audit(ctx, Record{Who: who, Role: job.AStation, Verb: job.VerbCard, What: in.Place + ", " + in.Name, Refused: notHis.Error()})
 	}

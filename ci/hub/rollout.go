@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +36,9 @@ func idOf(rollout, station, name string, attempt int) string {
 // addRollout chooses the boards of a rollout and begins it.
 func (h *Hub) addRollout(ctx context.Context, who string, r job.Rollout) (job.RolloutState, error) {
 	r.From, r.Plan = "", nil
+	if s, known, err := h.hasBegun(who, r); known {
+		return s, err
+	}
 	err := r.Check()
 	if err == nil {
 		r.Plan, err = h.chooseBoards(r)
@@ -59,11 +63,23 @@ func (h *Hub) beginRollout(ctx context.Context, who string, r job.Rollout) (_ jo
 	if r.Canary == 0 {
 		r.Wave = 1
 	}
-	revision, err := h.write(ctx, h.rollouts, bus.Key(r.ID), r, 0)
-	if err != nil {
-		return job.RolloutState{}, err
+	_, revision, err := create(ctx, h, h.rollouts, bus.Key(r.ID), r)
+	if errors.Is(err, bus.ErrConflict) {
+		s, _, err := h.hasBegun(who, r)
+		return s, err
 	}
-	return h.look(r, revision, false).state, nil
+	return h.look(r, revision, false).state, err
+}
+
+// hasBegun reports whether there is a rollout with a wish's ID, and returns it if it is what the same
+// person wished. So the same request twice is one rollout, also if its boards are others by now.
+func (h *Hub) hasBegun(who string, wish job.Rollout) (s job.RolloutState, known bool, err error) {
+	old, e, known := get[job.Rollout](h.index, "rollouts", bus.Key(wish.ID))
+	same := old.By == who && old.From == wish.From && (old.From != "" || old.Artifact == wish.Artifact && old.Pattern == wish.Pattern && reflect.DeepEqual(old.Steps, wish.Steps))
+	if known && !same {
+		return s, true, fmt.Errorf("the ID %s is another rollout's: %w", wish.ID, bus.ErrConflict)
+	}
+	return h.look(old, e.revision, false).state, known, nil
 }
 
 // chooseBoards returns the boards that match a rollout and are not in its plan. One that does not take
@@ -453,6 +469,9 @@ func (h *Hub) wishRollout(ctx context.Context, who string, in job.RolloutWish) (
 // takeBack begins a rollout of what the boards of an ended one had before it, on those that got it, by
 // the same gates.
 func (h *Hub) takeBack(ctx context.Context, who string, in job.RolloutBack) (job.RolloutState, error) {
+	if s, known, err := h.hasBegun(who, job.Rollout{ID: in.New, From: in.ID}); known {
+		return s, err
+	}
 	r, _, err := h.rollout(in.ID)
 	switch {
 	case err != nil:

@@ -132,6 +132,32 @@ func TestRollout(t *testing.T) {
 	}
 }
 
+// A request for a rollout that comes twice is one rollout, also if its boards are others by now. An ID is
+// no other rollout's.
+func TestRolloutTwice(t *testing.T) {
+	admin, invite := newHub(t)
+	(&simulated{}).serve(t, invite(job.AStation, "bench-1"), namesOf("a", 3)...)
+	r := deploys(artifact1, "")
+	runRollout(t, admin, r)
+	r.Artifact, r.ID = artifact2, job.NewID()
+	end := runRollout(t, admin, r)
+	back := job.RolloutBack{ID: end.ID, New: job.NewID()}
+	begun := ask[job.RolloutState](t, admin, job.VerbRolloutBack, back)
+	follow(t, admin, begun.ID, hasEnded)
+	if again := ask[job.RolloutState](t, admin, job.VerbRolloutBack, back); again.ID != begun.ID || !again.Ended {
+		t.Errorf("taken back again: %+v", again)
+	}
+	(&simulated{}).serve(t, invite(job.AStation, "bench-2"), "a-00") // a name twice lets no rollout begin
+	if again := ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r); again.ID != end.ID || !again.Ended || again.Boards != 3 {
+		t.Errorf("the same rollout again: %+v", again)
+	}
+	r.Artifact = artifact1
+	refused(t, admin, job.VerbRolloutAdd, r, "is another rollout's")
+	if n := len(ask[job.Rollouts](t, admin, job.VerbRollouts, nothing{}).Rollouts); n != 3 {
+		t.Errorf("there are %d rollouts; want 3", n)
+	}
+}
+
 // A canary that fails pauses the rollout before any other board begins. After resume, the others
 // begin. Failures up to stopAfter pause it again.
 func TestRolloutGates(t *testing.T) {
