@@ -489,10 +489,10 @@ func TestRefusedBuilds(t *testing.T) {
 	admin, invite := newHub(t)
 	builders(t, invite, 1)
 	for want, edit := range map[string]func(*job.Job){
-		"no station of amd64 takes builds":     func(j *job.Job) { j.Arch = "amd64" },
-		"no machine is a \"riscv64\"":          func(j *job.Job) { j.Arch = "riscv64" },
-		"a build, and nothing else":            func(j *job.Job) { j.Steps[0].Do = job.Smoke },
-		"the targets \"--task=x\" does not":    func(j *job.Job) { j.Steps[0].Targets = "--task=x" },
+		"no station of amd64 takes builds":       func(j *job.Job) { j.Arch = "amd64" },
+		"no machine is a \"riscv64\"":            func(j *job.Job) { j.Arch = "riscv64" },
+		"a build, and nothing else":              func(j *job.Job) { j.Steps[0].Do = job.Smoke },
+		"the targets \"--task=x\" does not":      func(j *job.Job) { j.Steps[0].Targets = "--task=x" },
 		"the board's name \"@other\" is no name": func(j *job.Job) { j.Name = "@other" },
 	} {
 		j := buildWish

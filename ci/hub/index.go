@@ -34,13 +34,13 @@ type index struct {
 	began     time.Time
 	partBytes int
 
-	mu      sync.Mutex
-	hearers map[chan struct{}][]string             // who hears of news, and of which buckets
-	keys    map[string]map[string]map[string]entry // by bucket, and by the first token of the key
-	until   map[string]uint64                      // by bucket, the revision up to which this hub knows all
-	told    int                                    // how often until has moved
-	ids     map[string]string                      // the keys of jobs, by their last token
-	parts   map[string]*parts                      // by rollout
+	mu       sync.Mutex
+	hearers  map[chan struct{}][]string             // who hears of news, and of which buckets
+	keys     map[string]map[string]map[string]entry // by bucket, and by the first token of the key
+	until    map[string]uint64                      // by bucket, the revision up to which this hub knows all
+	told     int                                    // how often until has moved
+	ids      map[string]string                      // the keys of jobs, by their last token
+	failures int                                    // how often a rollout's job has failed
 }
 
 // entry is one key: what it holds, at which revision, and when the engine took it.
@@ -52,12 +52,6 @@ type entry struct {
 	at       time.Time // zero for this hub's own write, until the engine tells
 	gone     bool
 	since    time.Time // when this hub heard that it is gone
-}
-
-// parts are the jobs of a rollout.
-type parts struct {
-	keys   map[string]bool
-	failed int // how many of them have failed, also of those that the engine has no more
 }
 
 // record is a key with what it holds.
@@ -93,7 +87,7 @@ func parseJSON[F any](value []byte) (f F, err error) { return f, json.Unmarshal(
 // newIndex reads all keys of the buckets.
 func newIndex(ctx context.Context, buckets ...*bus.Bucket) (*index, error) {
 	x := &index{buckets: buckets, began: time.Now(), partBytes: maxPartBytes, hearers: map[chan struct{}][]string{}, keys: map[string]map[string]map[string]entry{}}
-	x.until, x.ids, x.parts = map[string]uint64{}, map[string]string{}, map[string]*parts{}
+	x.until, x.ids = map[string]uint64{}, map[string]string{}
 	for bucket := range parsers {
 		x.keys[bucket] = map[string]map[string]entry{}
 	}
@@ -254,49 +248,10 @@ func (x *index) put(bucket string, value []byte, e entry) {
 	if bucket == "jobs" && !e.gone {
 		x.ids[e.key[strings.LastIndexByte(e.key, '.')+1:]] = e.key
 	}
-	if j, isJob := e.holds.(*job.Job); isJob && j.Rollout != "" {
-		x.noteIn(j.Rollout, e.key, j.Result != nil && j.Result.Kind.Failed())
+	if j, isJob := e.holds.(*job.Job); isJob && j.Rollout != "" && j.Result != nil && j.Result.Kind.Failed() {
+		x.failures++
 	}
 	x.tell(anyWrite)
-}
-
-// noteIn notes a key of a rollout's job.
-func (x *index) noteIn(rollout, key string, failed bool) {
-	p := x.parts[rollout]
-	if p == nil {
-		p = &parts{keys: map[string]bool{}}
-		x.parts[rollout] = p
-	}
-	p.keys[key] = true
-	if failed {
-		p.failed++
-	}
-}
-
-// failedOf returns how many jobs of a rollout have failed.
-func (x *index) failedOf(rollout string) int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if p := x.parts[rollout]; p != nil {
-		return p.failed
-	}
-	return 0
-}
-
-// ofRollout calls each with the jobs of a rollout.
-func (x *index) ofRollout(id string, each func(e entry, j *job.Job)) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	p := x.parts[id]
-	if p == nil {
-		return
-	}
-	for key := range p.keys {
-		e := x.keys["jobs"][firstToken(key)][key]
-		if j, known := e.holds.(*job.Job); known {
-			each(e, j)
-		}
-	}
 }
 
 // forget removes keys up to a revision that were not seen.
@@ -309,15 +264,9 @@ func (x *index) forget(bucket string, revision uint64, seen map[string]bool) {
 			delete(x.keys[bucket], token)
 		}
 	}
-	if bucket != "jobs" {
-		return
+	if bucket == "jobs" {
+		maps.DeleteFunc(x.ids, func(_, key string) bool { _, known := x.keys[bucket][firstToken(key)][key]; return !known })
 	}
-	isGone := func(key string) bool { return x.keys[bucket][firstToken(key)][key].key == "" }
-	maps.DeleteFunc(x.ids, func(_, key string) bool { return isGone(key) })
-	maps.DeleteFunc(x.parts, func(_ string, p *parts) bool {
-		maps.DeleteFunc(p.keys, func(key string, _ bool) bool { return isGone(key) })
-		return len(p.keys) == 0
-	})
 }
 
 // get returns what is known of a key, and whether it is there.
@@ -371,10 +320,11 @@ func (x *index) reread(ctx context.Context, b *bus.Bucket, key string) error {
 	return nil
 }
 
-// list returns the keys of a bucket with one of these prefixes, sorted, and the revision up to which
-// that is all. A prefix is "", or ends with a dot.
-func (x *index) list(bucket string, prefixes ...string) (all []entry, until uint64) {
+// each calls do with the keys of a bucket that have one of these prefixes, which is "" or ends with a dot.
+// It returns the revision up to which these are all.
+func (x *index) each(bucket string, do func(entry), prefixes ...string) (until uint64) {
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	for _, prefix := range prefixes {
 		for token, group := range x.keys[bucket] {
 			if prefix != "" && token != firstToken(prefix) {
@@ -382,26 +332,30 @@ func (x *index) list(bucket string, prefixes ...string) (all []entry, until uint
 			}
 			for key, e := range group {
 				if !e.gone && strings.HasPrefix(key, prefix) {
-					all = append(all, e)
+					do(e)
 				}
 			}
 		}
 	}
-	until = x.until[bucket]
-	x.mu.Unlock()
+	return x.until[bucket]
+}
+
+// list returns the keys of a bucket that have one of these prefixes, sorted.
+func (x *index) list(bucket string, prefixes ...string) (all []entry, until uint64) {
+	until = x.each(bucket, func(e entry) { all = append(all, e) }, prefixes...)
 	slices.SortFunc(all, func(a, b entry) int { return strings.Compare(a.key, b.key) })
 	return all, until
 }
 
-// list returns the records of a bucket that this hub can read, as index.list.
-func list[F any](x *index, bucket string, prefixes ...string) (all []record[F], until uint64) {
-	entries, until := x.list(bucket, prefixes...)
+// list returns the records of a bucket that this hub can read and whose keys have a prefix, sorted.
+func list[F any](x *index, bucket, prefix string) (all []record[F]) {
+	entries, _ := x.list(bucket, prefix)
 	for _, e := range entries {
 		if f, known := e.holds.(*F); known {
 			all = append(all, record[F]{e, *f})
 		}
 	}
-	return all, until
+	return all
 }
 
 // maxPartBytes limits a part of a list, of which a message has one.
@@ -436,6 +390,13 @@ func (x *index) heard() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.told
+}
+
+// failed returns how often a rollout's job has failed.
+func (x *index) failed() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.failures
 }
 
 // patience is how long a request waits for a change.

@@ -96,7 +96,7 @@ func (h *Hub) boardDoes(j job.Job) error {
 
 // hasBuilder returns an error unless a station of an architecture takes builds.
 func (h *Hub) hasBuilder(arch string) error {
-	if all, _ := list[job.Station](h.index, "stations", ""); slices.ContainsFunc(all, func(s record[job.Station]) bool { return builds(s.form, arch) }) {
+	if all := list[job.Station](h.index, "stations", ""); slices.ContainsFunc(all, func(s record[job.Station]) bool { return builds(s.form, arch) }) {
 		return nil
 	}
 	return fmt.Errorf("no station of %s takes builds\nnext: station list  # then write \"does: [build]\" into station.yml on one, and restart it", arch)
@@ -252,7 +252,7 @@ func (h *Hub) mayBuild(who string, j job.Job) error {
 	if !builds(h.station(who), j.Arch) {
 		return fmt.Errorf("the station %s takes no builds for %s", who, j.Arch)
 	}
-	all, _ := list[job.Job](h.index, "jobs", bus.Key(job.Builder)+".")
+	all := list[job.Job](h.index, "jobs", bus.Key(job.Builder)+".")
 	for _, r := range all {
 		if other := r.form; other.State == job.Running && other.Station == who && other.ID != j.ID {
 			return fmt.Errorf("the station %s builds for the job %s: %w", who, other.ID, bus.ErrConflict)
@@ -410,7 +410,7 @@ func (h *Hub) expireJobs(ctx context.Context) error {
 		if err != nil {
 			continue // no engine, so no time
 		}
-		all, _ := list[job.Job](h.index, "jobs", "")
+		all := list[job.Job](h.index, "jobs", "")
 		for _, r := range all {
 			if r.form.State == job.Queued && !r.at.IsZero() && now.Sub(r.at) >= time.Duration(r.form.StartWithinMS)*time.Millisecond {
 				_ = h.endJobAt(ctx, r, fleet.NotBegun, "its station did not begin it in time") // or it began it just now

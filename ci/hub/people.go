@@ -152,7 +152,7 @@ func (h *Hub) remove(ctx context.Context, who string, in job.Person) (nothing, e
 // withdraw removes the invitations of a name, and reports whether one was open. One that was taken would
 // let the same key in again.
 func (h *Hub) withdraw(ctx context.Context, name string) (wasOpen bool, err error) {
-	all, _ := list[job.Person](h.index, "invites", "")
+	all := list[job.Person](h.index, "invites", "")
 	for _, i := range all {
 		if i.form.Name == name && err == nil {
 			wasOpen = wasOpen || i.form.Key == ""
@@ -165,7 +165,7 @@ func (h *Hub) withdraw(ctx context.Context, name string) (wasOpen bool, err erro
 // forgetStation ends the jobs of a station that was removed, and removes its keys, that of the station
 // last.
 func (h *Hub) forgetStation(ctx context.Context, who, name string) error {
-	jobs, _ := list[job.Job](h.index, "jobs", "")
+	jobs := list[job.Job](h.index, "jobs", "")
 	for _, r := range jobs {
 		if r.form.Station != name || r.form.State == job.Ended {
 			continue
@@ -204,7 +204,7 @@ func (h *Hub) admins() (n int) {
 
 // all returns all people and stations that were ever known.
 func (h *Hub) all() (all []job.Person) {
-	people, _ := list[job.Person](h.index, "people", "")
+	people := list[job.Person](h.index, "people", "")
 	for _, p := range people {
 		all = append(all, p.form)
 	}
@@ -212,7 +212,7 @@ func (h *Hub) all() (all []job.Person) {
 }
 
 func (h *Hub) listPeople(_ context.Context, _ string, _ nothing) (job.People, error) {
-	all, _ := list[job.Person](h.index, "invites", "")
+	all := list[job.Person](h.index, "invites", "")
 	out := job.People{People: h.all()}
 	for _, i := range all {
 		if i.form.Key == "" {

@@ -87,7 +87,7 @@ func (h *Hub) table(name string) (head string, rows []record[tableRow], err erro
 	if !known {
 		return "", nil, fmt.Errorf("the hub has no table %q\nnext: slipway hub table list", plaintext.ShortLine(name))
 	}
-	rows, _ = list[tableRow](h.index, "rows", bus.Key(name)+".")
+	rows = list[tableRow](h.index, "rows", bus.Key(name)+".")
 	slices.SortStableFunc(rows, func(a, b record[tableRow]) int { return a.form.N - b.form.N })
 	return first.Head, rows, nil
 }
@@ -259,7 +259,7 @@ func (h *Hub) freeRows(ctx context.Context, _ string, in job.TableWish) (out job
 
 // refusePlaceTwice returns an error for a job of a place that has one.
 func (h *Hub) refusePlaceTwice(j job.Job) error {
-	all, _ := list[job.Job](h.index, "jobs", bus.Key(j.Station, j.Name)+".")
+	all := list[job.Job](h.index, "jobs", bus.Key(j.Station, j.Name)+".")
 	for _, r := range all {
 		if r.form.State != job.Ended && r.form.ID != j.ID && j.Steps[0].Do == job.Place {
 			return fmt.Errorf("the place %s of %s runs already, by %s\nnext: slipway job stop %s", j.Name, j.Station, r.form.By, r.form.ID)

@@ -104,7 +104,7 @@ func (h *Hub) chooseBoards(r job.Rollout) (more []job.RolloutBoard, err error) {
 // matchBoards returns the boards of a rollout's kind that match its pattern. Labels are the groups of
 // an inventory of all boards.
 func (h *Hub) matchBoards(r job.Rollout) (found []job.HubBoard, err error) {
-	boards, _ := list[job.Board](h.index, "boards", "")
+	boards := list[job.Board](h.index, "boards", "")
 	at := map[string]job.HubBoard{}
 	groups := map[string]map[string]map[string]any{}
 	for _, known := range boards {
@@ -213,7 +213,11 @@ type attempts struct {
 // attempts returns the attempts of a rollout on its boards.
 func (h *Hub) attempts(rollout string) map[boardKey]*attempts {
 	by := map[boardKey]*attempts{}
-	h.index.ofRollout(rollout, func(e entry, j *job.Job) {
+	h.index.each("jobs", func(e entry) {
+		j, known := e.holds.(*job.Job)
+		if !known || j.Rollout != rollout {
+			return
+		}
 		a := by[boardKey{j.Station, j.Name}]
 		if a == nil {
 			a = &attempts{}
@@ -226,7 +230,7 @@ func (h *Hub) attempts(rollout string) map[boardKey]*attempts {
 		if j.Claim != nil && (a.begun == 0 || e.revision < a.begun) {
 			a.before, a.begun = j.Before, e.revision
 		}
-	})
+	}, "")
 	return by
 }
 
@@ -299,7 +303,7 @@ func (h *Hub) driveRollouts(ctx context.Context) error {
 	news, end := h.index.hear("rollouts", "jobs", "boards", "alive", "people")
 	defer end()
 	for {
-		all, _ := list[job.Rollout](h.index, "rollouts", "")
+		all := list[job.Rollout](h.index, "rollouts", "")
 		all = slices.DeleteFunc(all, func(r record[job.Rollout]) bool { return r.form.Ended })
 		if len(all) > 0 {
 			h.driveAll(ctx, all)
@@ -426,7 +430,7 @@ func (h *Hub) mayBegin(j job.Job) error {
 // gate is why a rollout stops, as the hub counted it.
 type gate struct {
 	revision uint64
-	failed   int // jobs
+	failures int // of the index
 	counted  time.Time
 	why      string
 }
@@ -434,11 +438,11 @@ type gate struct {
 // gate returns why a rollout stops, or "". Each claim asks it. So it counts the boards again only after
 // the rollout has changed or a job has failed, and each second for stations that are not heard.
 func (h *Hub) gate(r job.Rollout, revision uint64) string {
-	failed := h.index.failedOf(r.ID)
+	failures := h.index.failed()
 	old, _ := h.gates.Load(r.ID)
 	g, known := old.(gate)
-	if !known || g.revision != revision || g.failed != failed || time.Since(g.counted) > time.Second {
-		g = gate{revision, failed, time.Now(), h.look(r, revision, false).stopped(r)}
+	if !known || g.revision != revision || g.failures != failures || time.Since(g.counted) > time.Second {
+		g = gate{revision, failures, time.Now(), h.look(r, revision, false).stopped(r)}
 		h.gates.Store(r.ID, g)
 	}
 	return g.why
@@ -560,7 +564,7 @@ func (h *Hub) showRollout(ctx context.Context, _ string, in job.RolloutWish) (s 
 }
 
 func (h *Hub) listRollouts(_ context.Context, _ string, _ nothing) (out job.Rollouts, _ error) {
-	all, _ := list[job.Rollout](h.index, "rollouts", "")
+	all := list[job.Rollout](h.index, "rollouts", "")
 	for _, r := range all {
 		out.Rollouts = append(out.Rollouts, h.look(r.form, r.revision, false).state)
 	}

@@ -149,7 +149,7 @@ func (h *Hub) listBoards(_ context.Context, _ string, in job.ListWish) (out job.
 }
 
 func (h *Hub) listStations(_ context.Context, _ string, _ nothing) (all job.StationList, _ error) {
-	stations, _ := list[job.Station](h.index, "stations", "")
+	stations := list[job.Station](h.index, "stations", "")
 	for _, s := range stations {
 		_, at, heard := h.leaseOf(s.form.Name)
 		all.Stations = append(all.Stations, job.HubStation{Station: s.form, Heard: heard, At: at})
