@@ -82,7 +82,10 @@ func parser[F any](parse func([]byte) (F, error)) func([]byte) any {
 	}
 }
 
-func parseJSON[F any](value []byte) (f F, err error) { return f, json.Unmarshal(value, &f) }
+func parseJSON[F any](value []byte) (f F, err error) {
+	err = json.Unmarshal(value, &f)
+	return f, err
+}
 
 // newIndex reads all keys of the buckets.
 func newIndex(ctx context.Context, buckets ...*bus.Bucket) (*index, error) {
@@ -326,10 +329,11 @@ func (x *index) each(bucket string, do func(entry), prefixes ...string) (until u
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, prefix := range prefixes {
-		for token, group := range x.keys[bucket] {
-			if prefix != "" && token != firstToken(prefix) {
-				continue
-			}
+		groups := x.keys[bucket]
+		if token := firstToken(prefix); token != "" {
+			groups = map[string]map[string]entry{token: groups[token]}
+		}
+		for _, group := range groups {
 			for key, e := range group {
 				if !e.gone && strings.HasPrefix(key, prefix) {
 					do(e)

@@ -16,6 +16,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/job"
 	"slipway/layers/bus"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -155,9 +156,13 @@ func does(b job.Board, steps []job.Step) bool {
 func (h *Hub) rollout(id string) (job.Rollout, entry, error) {
 	r, e, known := get[job.Rollout](h.index, "rollouts", bus.Key(id))
 	if !known {
-		return r, e, fmt.Errorf("no rollout %q\nnext: slipway rollout list", id)
+		return r, e, noRollout(id)
 	}
 	return r, e, nil
+}
+
+func noRollout(id string) error {
+	return fmt.Errorf("no rollout %q\nnext: slipway rollout list", plaintext.ShortLine(id))
 }
 
 // progressOf is how far a rollout is.
@@ -285,17 +290,12 @@ func (h *Hub) countOpen(p *progressOf, r job.Rollout, b job.RolloutBoard, j *job
 		p.state.Waiting++
 	}
 	p.jobs = append(p.jobs, j)
-	if h.silentFor(b.Station) > time.Duration(r.PatienceMS)*time.Millisecond {
+	if h.index.goneFor("alive", bus.Key(b.Station)) > time.Duration(r.PatienceMS)*time.Millisecond {
 		p.state.Unheard++
 		p.failing++
 		return
 	}
 	p.open[b.Wave]++
-}
-
-// silentFor returns for how long this hub has not heard a station, by the hub's own clock.
-func (h *Hub) silentFor(station string) time.Duration {
-	return h.index.goneFor("alive", bus.Key(station))
 }
 
 // driveRollouts drives all rollouts until ctx ends. Any number of hubs may do so at once.
@@ -450,24 +450,24 @@ func (h *Hub) gate(r job.Rollout, revision uint64) string {
 
 // wishRollout pauses, resumes or cancels a rollout.
 func (h *Hub) wishRollout(ctx context.Context, who string, in job.RolloutWish) (job.RolloutState, error) {
-	r, e, err := h.rollout(in.ID)
-	switch {
-	case err != nil:
+	r, revision, err := edit(ctx, h, h.rollouts, bus.Key(in.ID), func(r *job.Rollout, known bool) error {
+		switch {
+		case !known:
+			return noRollout(in.ID)
+		case r.Ended:
+			return fmt.Errorf("the rollout %s has ended\nnext: slipway rollout show %s", r.ID, r.ID)
+		case !slices.Contains([]job.Wish{job.Go, job.Pause, job.Cancel}, in.Wish), r.Wish == job.Cancel:
+			return fmt.Errorf("a rollout that is %s cannot become %q", r.Wish, in.Wish)
+		case in.Wish == job.Go:
+			r.Resumed, r.Seen = true, h.look(*r, 0, false).failing
+		}
+		r.Wish, r.WishBy, r.Why = in.Wish, who, ""
+		return nil
+	})
+	if err != nil {
 		return job.RolloutState{}, err
-	case r.Ended:
-		return job.RolloutState{}, fmt.Errorf("the rollout %s has ended\nnext: slipway rollout show %s", r.ID, r.ID)
-	case !slices.Contains([]job.Wish{job.Go, job.Pause, job.Cancel}, in.Wish), r.Wish == job.Cancel:
-		return job.RolloutState{}, fmt.Errorf("a rollout that is %s cannot become %q", r.Wish, in.Wish)
 	}
-	if in.Wish == job.Go {
-		r.Resumed, r.Seen = true, h.look(r, e.revision, false).failing
-	}
-	r.Wish, r.WishBy, r.Why = in.Wish, who, ""
-	if err := h.setRollout(ctx, r, e.revision); err != nil {
-		return job.RolloutState{}, err
-	}
-	r, e, err = h.rollout(in.ID)
-	return h.look(r, e.revision, false).state, err
+	return h.look(r, revision, false).state, nil
 }
 
 // takeBack begins a rollout of what the boards of an ended one had before it, on those that got it, by

@@ -182,6 +182,31 @@ func TestRolloutGates(t *testing.T) {
 	refused(t, admin, job.VerbRolloutWish, job.RolloutWish{ID: r.ID, Wish: job.Go}, "has ended")
 }
 
+// No board begins after one too many has failed, whatever the hub counted before.
+func TestClaimAfterFailure(t *testing.T) {
+	h, put := newBook(t)
+	r := rollout
+	r.V, r.ID, r.Wish, r.Gate = 1, "R1", job.Go, fleet.Gate{StopAfter: 2}
+	var jobs []job.Job
+	for i, name := range namesOf("a", 3) {
+		r.Plan = append(r.Plan, job.RolloutBoard{Station: "bench-1", Name: name})
+		j := wish
+		j.ID, j.Name, j.State, j.Rollout = fmt.Sprint("J", i), name, job.Queued, "R1"
+		jobs = append(jobs, j)
+		put("jobs", j.Key(), j, uint64(i+1))
+	}
+	put("alive", "bench-1", job.Alive{Instance: "i"}, 1)
+	put("rollouts", "R1", r, 1)
+	for i, j := range jobs {
+		err := h.mayBegin(j)
+		if want := i == 2; errors.Is(err, bus.ErrConflict) != want || want && !strings.Contains(err.Error(), "2 boards failed") {
+			t.Errorf("after %d failures, mayBegin = %v", i, err)
+		}
+		j.State, j.Result = job.Ended, &job.Result{Result: fleet.Result{Kind: fleet.Checks}}
+		put("jobs", j.Key(), j, uint64(i+10))
+	}
+}
+
 // A rollout that fails at its last board ends. It waits for nobody.
 func TestRolloutFailsAtItsLastBoard(t *testing.T) {
 	admin, invite := newHub(t)
