@@ -985,7 +985,7 @@ func TestOwnHub(t *testing.T) {
 	s.end()
 	var p *Page
 	s.options.Handler = func(ctx context.Context, h *hub.Hub, names []string, authority []byte) (http.Handler, error) {
-		p = &Page{follower: follower{ctx: ctx, h: h, events: map[string][]progress.Event{}}}
+		p = &Page{follower: follower{ctx: ctx, h: h, changed: h.Changed(ctx), events: map[string][]progress.Event{}}}
 		return New(ctx, h, names, authority)
 	}
 	s.start()

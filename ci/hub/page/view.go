@@ -399,11 +399,14 @@ func (v *view) peoplePage() error {
 	if err != nil {
 		return err
 	}
-	v.People = all.People
+	v.People = append(all.People, all.Invited...)
 	s := section{ID: "people", Title: "People and stations", Form: "people"}
 	for _, p := range v.People {
 		r := row{Class: "passed", Name: p.Name, Saw: join(" · ", string(p.Role), plaintext.Either(p.By == "", "", "by "+p.By)), Took: clock(p.Since)}
-		if p.Key == "" {
+		switch {
+		case !p.Until.IsZero():
+			r.Class, r.Saw = "cached", r.Saw+" · invited until "+clock(p.Until)
+		case p.Key == "":
 			r.Class, r.Saw = "skipped", r.Saw+" · removed"
 		}
 		s.Rows = append(s.Rows, r)
@@ -413,11 +416,15 @@ func (v *view) peoplePage() error {
 }
 
 func (v *view) auditPage() error {
-	all, err := ask[hub.Audit](v.ctx, v.h, v.Who, job.VerbAudit, struct{}{})
+	before, _ := strconv.ParseUint(v.Query.Get("before"), 10, 64) // none is the newest
+	all, err := ask[hub.Audit](v.ctx, v.h, v.Who, job.VerbAudit, job.ListWish{Before: before})
 	if err != nil {
 		return err
 	}
 	s := section{ID: "audit", Title: "Audit", Aside: "the newest first"}
+	if all.First > 1 {
+		s.Form, v.Pages = "pages", [][2]string{{"older", fmt.Sprintf("?before=%d", all.First)}}
+	}
 	for _, a := range slices.Backward(all.Records) {
 		class := plaintext.Either(a.Refused == "", "passed", "failed")
 		s.Rows = append(s.Rows, row{Class: class, Name: a.Who + ": " + a.Verb, Saw: plaintext.ShortLine(cmp.Or(a.Refused, strings.Trim(a.What, "{}"))), Took: clock(a.At)})
