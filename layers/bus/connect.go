@@ -24,10 +24,8 @@ type Access struct {
 	Name      string   `json:"name"`
 	Addresses []string `json:"addresses"` // host:port of each server
 	JWT       string   `json:"jwt"`
-	Seed      string   `json:"seed"`  // of the private key
-	Roots     string   `json:"roots"` // the CA's certificates, PEM
-	// Renewed returns the newest JWT, for the next connection. It is JWT if nil.
-	Renewed func() string `json:"-"`
+	Seed      string   `json:"seed"`      // of the private key
+	Authority string   `json:"authority"` // the CA's certificates, PEM
 }
 
 const (
@@ -37,17 +35,18 @@ const (
 )
 
 // Connect connects to the first server that accepts the user, until ctx ends. A broken connection is
-// made again, for ever. One that is refused twice, because its user is revoked or expired, is closed.
-func Connect(ctx context.Context, a Access) (*nats.Conn, error) {
+// made again, for ever, with the JWT that newest returns. One that is refused twice, because its user
+// is revoked or expired, is closed.
+func Connect(ctx context.Context, a Access, newest func() string) (*nats.Conn, error) {
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM([]byte(a.Roots)) || len(a.Addresses) == 0 {
+	if !roots.AppendCertsFromPEM([]byte(a.Authority)) || len(a.Addresses) == 0 {
 		return nil, errors.New("connect to the hub: its address or the certificate of its CA is not known here" + joinAgain)
 	}
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, cancel)() // once connected, the caller's ctx ends nothing
 	d := &dialer{ctx: own}
 	opts := []nats.Option{
-		nats.Name(a.Name), a.login(), nats.CustomInboxPrefix("_INBOX_" + Token(a.Name)),
+		nats.Name(a.Name), nats.UserJWT(func() (string, error) { return newest(), nil }, a.Sign), nats.CustomInboxPrefix("_INBOX_" + Token(a.Name)),
 		nats.Secure(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}),
 		nats.SetCustomDialer(d), nats.SkipHostLookup(), nats.Timeout(dialLimit), nats.PingInterval(pingEvery),
 		nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
@@ -76,19 +75,13 @@ func SetAddresses(nc *nats.Conn, addresses []string) error {
 	return nc.SetServerPool(urls)
 }
 
-// login returns the option that shows the newest JWT, and proves that the user has its key.
-func (a Access) login() nats.Option {
-	if a.Renewed == nil {
-		return nats.UserJWTAndSeed(a.JWT, a.Seed)
+// Sign proves that the user has the private key.
+func (a Access) Sign(nonce []byte) ([]byte, error) {
+	key, err := nkeys.FromSeed([]byte(a.Seed))
+	if err != nil {
+		return nil, err
 	}
-	sign := func(nonce []byte) ([]byte, error) {
-		key, err := nkeys.FromSeed([]byte(a.Seed))
-		if err != nil {
-			return nil, err
-		}
-		return key.Sign(nonce)
-	}
-	return nats.UserJWT(func() (string, error) { return a.Renewed(), nil }, sign)
+	return key.Sign(nonce)
 }
 
 // ValidFor returns for how long servers accept a JWT, 0 if it cannot be read.

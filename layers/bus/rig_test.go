@@ -104,12 +104,17 @@ func (h hub) user(t *testing.T, role, name string) (a Access, public string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Access{name, []string{h.Address()}, token, string(seed), h.ca.pem, nil}, public
+	return Access{name, []string{h.Address()}, token, string(seed), h.ca.pem}, public
+}
+
+// dial is Connect for a user whose JWT stays.
+func dial(ctx context.Context, a Access) (*nats.Conn, error) {
+	return Connect(ctx, a, func() string { return a.JWT })
 }
 
 func connect(t *testing.T, a Access) *nats.Conn {
 	t.Helper()
-	nc, err := Connect(t.Context(), a)
+	nc, err := dial(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}

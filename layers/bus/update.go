@@ -3,7 +3,6 @@ package bus
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -21,7 +20,8 @@ var ErrConflict = errors.New("it was changed meanwhile")
 // Bucket is a bucket of keys with compare-and-set.
 type Bucket struct {
 	jetstream.KeyValue
-	js jetstream.JetStream
+	js     jetstream.JetStream
+	stream jetstream.Stream
 }
 
 // Retries counts the writes that this process repeated because the engine did not know yet.
@@ -30,7 +30,7 @@ var Retries atomic.Int64
 // NewBucket makes a bucket, unless it is there. ttl is how long a key lives after its last write; 0 is
 // for ever. AllowDirect would let a follower answer, which may be behind.
 func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replicas int, ttl time.Duration) (*Bucket, error) {
-	_, err := NewStream(ctx, js, jetstream.StreamConfig{
+	s, err := NewStream(ctx, js, jetstream.StreamConfig{
 		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Replicas: replicas, MaxAge: ttl, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
 		AllowRollup: true, DenyDelete: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: time.Minute,
 	})
@@ -38,7 +38,7 @@ func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replica
 		return nil, err
 	}
 	kv, err := Agree(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return js.KeyValue(ctx, name) })
-	return &Bucket{kv, js}, err
+	return &Bucket{kv, js, s}, err
 }
 
 // NewStream makes a stream, unless it is there.
@@ -134,27 +134,14 @@ func (b *Bucket) Last(ctx context.Context) (uint64, error) {
 func (b *Bucket) read(ctx context.Context, key string) (state, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
 	defer cancel()
-	wish, _ := json.Marshal(map[string]string{"last_by_subj": "$KV." + b.Bucket() + "." + key}) // never fails
-	msg, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+b.Bucket(), wish)
+	m, err := b.stream.GetLastMsgForSubject(ctx, "$KV."+b.Bucket()+"."+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return state{gone: true}, nil
+	}
 	if err != nil {
 		return state{}, err
 	}
-	var answer struct {
-		Message struct {
-			Seq        uint64
-			Hdrs, Data []byte
-		}
-		Error *jetstream.APIError
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return state{}, err
-	}
-	if e := answer.Error; e != nil && e.ErrorCode != jetstream.JSErrCodeMessageNotFound {
-		return state{}, e
-	}
-	m := answer.Message
-	gone := answer.Error != nil || bytes.Contains(m.Hdrs, []byte("KV-Operation:")) || bytes.Contains(m.Hdrs, []byte("Nats-Marker-Reason:"))
-	return state{m.Data, m.Seq, gone}, nil
+	return state{m.Data, m.Sequence, m.Header.Get("KV-Operation") != "" || m.Header.Get("Nats-Marker-Reason") != ""}, nil
 }
 
 // Delete removes a key that is at this revision.

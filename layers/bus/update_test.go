@@ -115,7 +115,7 @@ func TestUpdateInDoubt(t *testing.T) {
 				if c.value != "" {
 					f.other = func() error { _, err := good.Put(t.Context(), key, []byte(c.value)); return err }
 				}
-				b := &Bucket{good.KeyValue, &f}
+				b := &Bucket{good.KeyValue, &f, good.stream}
 				before := Retries.Load()
 				now, err := b.Update(withLimit(t), key, []byte("mine"), revision, 0)
 				if !errors.Is(err, c.want) || c.want == nil && err != nil || Retries.Load() == before {

@@ -37,12 +37,10 @@ const (
 // renews the identity, now and each hour.
 func (id Identity) Dial(ctx context.Context) (*Client, error) {
 	c := &Client{Identity: id, now: id}
-	newest := func() string { return c.newest().JWT }
-	conn, err := bus.Connect(ctx, bus.Access{Name: id.Name, Addresses: id.Addresses, JWT: id.JWT, Seed: id.Seed, Roots: id.Authority, Renewed: newest})
-	if err != nil {
+	var err error
+	if c.Conn, err = bus.Connect(ctx, id.Access, func() string { return c.newest().JWT }); err != nil {
 		return nil, err
 	}
-	c.Conn = conn
 	c.renew(ctx)
 	own, end := context.WithCancel(context.WithoutCancel(ctx))
 	c.end = end
@@ -105,7 +103,7 @@ func sameNames(a, b []string) bool {
 // dialPage connects to the first page of a cluster's hubs that answers. All have one authority.
 func (id Identity) dialPage(ctx context.Context, network, _ string) (net.Conn, error) {
 	d := &tls.Dialer{
-		NetDialer: &net.Dialer{Timeout: 5 * time.Second},
+		NetDialer: &net.Dialer{Timeout: reachLimit},
 		Config:    &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: id.roots(), NextProtos: []string{"h2", "http/1.1"}},
 	}
 	var errs []error
