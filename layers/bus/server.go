@@ -146,14 +146,8 @@ func (s *Server) joinCluster(o *server.Options) (err error) {
 
 func splitListen(at string) (string, int, error) {
 	host, digits, err := net.SplitHostPort(at)
-	if err != nil {
-		return "", 0, err
-	}
-	port, err := strconv.ParseUint(digits, 10, 16)
-	if port == 0 {
-		return host, server.RANDOM_PORT, err
-	}
-	return host, int(port), err
+	port, noPort := strconv.ParseUint(digits, 10, 16)
+	return host, cmp.Or(int(port), server.RANDOM_PORT), cmp.Or(err, noPort)
 }
 
 // storeLimit is 80 % of the space that is free, or taken by the streams themselves.

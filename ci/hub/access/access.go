@@ -178,19 +178,19 @@ func fileOf(hub string, station bool) string {
 
 // save keeps an identity, and makes its hub the one of commands that name none.
 func (id Identity) save() error {
-	if err := id.write(func(error, Identity) bool { return true }); err != nil {
-		return err
-	}
 	dir, err := folder()
+	if err == nil {
+		err = id.write("")
+	}
 	if err != nil {
 		return err
 	}
 	return localfile.Replace(filepath.Join(dir, "last"), []byte(id.Hub+"\n"))
 }
 
-// write writes the identity's file, if may returns true for the old identity, or for the error of
-// reading it. Another process may write at the same time.
-func (id Identity) write(may func(unread error, old Identity) bool) error {
+// write writes the identity's file, unless the file has another seed than this one, which may be "".
+// Another process may write at the same time.
+func (id Identity) write(seed string) error {
 	dir, err := folder()
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func (id Identity) write(may func(unread error, old Identity) bool) error {
 	}
 	defer lock.Close()
 	name := filepath.Join(dir, fileOf(id.Hub, id.Role == job.AStation))
-	if old, unread := read(name); !may(unread, old) {
+	if old, _ := read(name); seed != "" && old.Seed != seed {
 		return nil
 	}
 	return localfile.WriteJSON(name, id, 0o600)

@@ -93,7 +93,7 @@ func (c *Client) renew(ctx context.Context) {
 	c.mu.Lock()
 	c.now = id
 	c.mu.Unlock()
-	_ = id.write(func(unread error, old Identity) bool { return unread == nil && old.Seed == id.Seed }) // else it is renewed again
+	_ = id.write(id.Seed) // else it is renewed again
 }
 
 func sameNames(a, b []string) bool {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -60,51 +61,38 @@ type Hub struct {
 	t     testing.TB
 	cmd   *exec.Cmd
 	input io.Closer
-	lines chan ready
+	ready chan string // gets the token of the first admin, or "", once the hub answers
 }
-
-type ready struct{ Address, Token string }
 
 func (h *Hub) options() hub.Options {
 	return hub.Options{
 		Dir: h.Dir, Names: []string{h.Name}, Listen: h.Listen, Page: h.Page, Cluster: h.Cluster, Lease: h.Lease, Admin: "ada", Log: os.Stderr,
-		Ready: func(address, token string) { _ = json.NewEncoder(os.Stdout).Encode(ready{address, token}) },
+		Ready: func(_, token string) { fmt.Println(token) },
 	}
 }
 
 // Start starts the hub's process, also after Kill.
 func (h *Hub) Start() {
 	h.t.Helper()
-	text, err := json.Marshal(h)
-	if err != nil {
-		h.t.Fatal(err)
-	}
 	h.cmd = exec.Command(os.Args[0])
+	text, err := json.Marshal(h)
 	h.cmd.Env = append(os.Environ(), variable+"="+string(text))
-	log, err := os.OpenFile(h.Log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	log, logErr := os.OpenFile(h.Log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	defer log.Close()
 	h.cmd.Stderr = log
-	if h.input, err = h.cmd.StdinPipe(); err != nil {
+	input, inErr := h.cmd.StdinPipe()
+	output, outErr := h.cmd.StdoutPipe()
+	if err := errors.Join(err, logErr, inErr, outErr); err != nil {
 		h.t.Fatal(err)
 	}
-	output, err := h.cmd.StdoutPipe()
-	if err == nil {
-		err = h.cmd.Start()
+	if h.input = input; h.cmd.Start() != nil {
+		h.t.Fatalf("the hub %s does not start", h.Name)
 	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.lines = make(chan ready, 1)
+	h.ready = make(chan string, 1)
 	go func() {
-		defer close(h.lines)
+		defer close(h.ready)
 		for in := bufio.NewScanner(output); in.Scan(); {
-			var r ready
-			if json.Unmarshal(in.Bytes(), &r) == nil {
-				h.lines <- r
-			}
+			h.ready <- in.Text()
 		}
 	}()
 }
@@ -115,11 +103,11 @@ func (h *Hub) Log() string { return h.Dir + ".log" }
 // Ready waits until the hub answers, and returns the token of the first admin, or "".
 func (h *Hub) Ready() (token string) {
 	h.t.Helper()
-	r, open := <-h.lines
+	token, open := <-h.ready
 	if !open {
 		h.t.Fatalf("the hub %s ended", h.Name)
 	}
-	return r.Token
+	return token
 }
 
 // Kill ends the hub's process as a loss of power does. It does nothing if the process has ended.
@@ -133,7 +121,7 @@ func (h *Hub) end(how func()) {
 		return
 	}
 	how()
-	for range h.lines { // until the output is closed
+	for range h.ready { // until the output is closed
 	}
 	_ = h.cmd.Wait()
 	h.cmd = nil
@@ -200,7 +188,7 @@ func (h *Hub) WaitForPage() {
 			return
 		}
 		select {
-		case _, open := <-h.lines:
+		case _, open := <-h.ready:
 			if !open {
 				h.t.Fatalf("the hub %s ended", h.Name)
 			}
