@@ -98,7 +98,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer server.Close()
 	r := &running{Options: o, folder: f, authority: authority, keys: keys, server: server}
-	return r.serve(ctx)
+	err = r.serve(ctx)
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // running is a hub whose NATS server runs.
@@ -229,6 +230,7 @@ func (r *running) openAll(ctx context.Context) (*Hub, error) {
 	if err != nil {
 		return nil, err
 	}
+	context.AfterFunc(ctx, nc.Close) // else the end of each watch waits for an answer, also without a majority
 	h, err := open(ctx, nc, r.folder, cmp.Or(r.Lease, leaseTTL), r.fit)
 	if err != nil {
 		return nil, err

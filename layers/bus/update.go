@@ -53,10 +53,11 @@ func NewStream(ctx context.Context, js jetstream.JetStream, c jetstream.StreamCo
 // attemptLimit is how long the engine may take for an answer. A request without a leader has none.
 const attemptLimit = 2 * time.Second
 
-// Agree asks the engine again until a cluster has a leader, and as many servers as a stream needs.
+// Agree asks the engine again until a cluster has a leader, and as many servers as a stream needs. The
+// first attempts are short, as most often the leader is elected just now.
 func Agree[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
-	for {
-		once, cancel := context.WithTimeout(ctx, attemptLimit)
+	for limit := attemptLimit / 16; ; limit = min(2*limit, attemptLimit) {
+		once, cancel := context.WithTimeout(ctx, limit)
 		answer, err := ask(once)
 		cancel()
 		if err == nil || !IsUnsure(err) && !isUnready(err) || run.Sleep(ctx, 100*time.Millisecond) != nil {

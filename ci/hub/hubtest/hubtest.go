@@ -34,6 +34,7 @@ func Main() {
 		return
 	}
 	var h Hub
+	hurryElections()
 	err := json.Unmarshal([]byte(text), &h)
 	ctx, cancel := context.WithCancel(progress.With(context.Background(), progress.New(progress.JSON(os.Stderr))))
 	go func() {
