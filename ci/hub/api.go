@@ -29,7 +29,10 @@ type verb struct {
 func handle[In, Out any](audited bool, answer func(h *Hub, ctx context.Context, who string, in In) (Out, error)) verb {
 	return verb{audited: audited, answer: func(h *Hub, ctx context.Context, who string, request []byte) (any, error) {
 		var in In
-		if err := json.Unmarshal(request, &in); err != nil {
+		switch err := json.Unmarshal(request, &in); {
+		case errors.Is(err, job.ErrNewer):
+			return nil, fmt.Errorf("the request: %w\nnext: upgrade the hub first", err)
+		case err != nil:
 			return nil, fmt.Errorf("the request is not readable: %w", err)
 		}
 		return answer(h, ctx, who, in)
@@ -141,11 +144,19 @@ func (h *Hub) answer(ctx context.Context, m *nats.Msg) {
 	role, who := job.Role(parts[1]), bus.Name(parts[2])
 	answer, err := h.Call(ctx, role, who, parts[3], m.Data)
 	if err != nil {
-		text, next, _ := strings.Cut(err.Error(), "\nnext: ")
-		away := errors.Is(err, errNoMajority) || bus.IsUnsure(err)
-		answer = bus.Refusal{Text: plaintext.Printable(text), Conflict: errors.Is(err, bus.ErrConflict), Away: away, Next: next}
+		answer = refusal(err)
 	}
 	respond(m, answer)
+}
+
+// refusal is the answer for an error: one line, of which a request's own words are but a part.
+func refusal(err error) bus.Refusal {
+	text, next, _ := strings.Cut(err.Error(), "\nnext: ")
+	line := func(text string) string { return plaintext.Shorten(plaintext.OneLine(text), 600) }
+	return bus.Refusal{
+		Text: line(strings.ReplaceAll(text, "\n", "; ")), Next: line(next),
+		Conflict: errors.Is(err, bus.ErrConflict), Away: errors.Is(err, errNoMajority) || bus.IsUnsure(err),
+	}
 }
 
 func respond(m *nats.Msg, answer any) {

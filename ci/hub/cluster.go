@@ -24,7 +24,7 @@ const routePort = "6222"
 
 // folder is what hub.json of a state folder says: which hub the folder is of.
 type folder struct {
-	V      int      `json:"v"`
+	V      job.Form `json:"v"`
 	Name   string   `json:"name"`
 	Hubs   []string `json:"hubs,omitempty"`   // HOST:PORT of all for each other; none for a hub alone
 	Page   string   `json:"page,omitempty"`   // host:port
@@ -42,9 +42,6 @@ func readFolder(dir string) (f folder, isNew bool, err error) {
 	}
 	if err == nil {
 		err = plaintext.JSONError(json.Unmarshal(data, &f))
-	}
-	if err == nil && f.V > job.Version {
-		err = errors.New("it was made by a newer Slipway")
 	}
 	if err != nil {
 		err = fmt.Errorf("read %s: %w", folderName(dir), err)

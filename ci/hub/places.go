@@ -73,17 +73,17 @@ func (h *Hub) listCards(ctx context.Context, _ string, in job.CardsWish) (all jo
 
 // tableHead is the key of a table, <table>.
 type tableHead struct {
-	V    int    `json:"v"`
-	Head string `json:"head"` // the line with the columns' names
+	V    job.Form `json:"v"`
+	Head string   `json:"head"` // the line with the columns' names
 }
 
 // tableRow is the key of a row, <table>.<row>. A row without a station is free, and one with a card is
 // that card's for ever.
 type tableRow struct {
-	V      int    `json:"v"`
-	N      int    `json:"n"` // its place in the table
-	Line   string `json:"line"`
-	Holder string `json:"holder,omitempty"`
+	V      job.Form `json:"v"`
+	N      int      `json:"n"` // its place in the table
+	Line   string   `json:"line"`
+	Holder string   `json:"holder,omitempty"`
 	job.TableRow
 
 	key      string

@@ -27,9 +27,6 @@ func (h *Hub) leaseOf(station string) (a job.Alive, at time.Time, held bool) {
 // hello gives a station its lease, and keeps what it is.
 func (h *Hub) hello(ctx context.Context, who string, in job.Hello) (job.Lease, error) {
 	s := in.Station
-	if s.V > job.Version {
-		return job.Lease{}, fmt.Errorf("the station is a newer Slipway (form %d, this hub knows %d)\nnext: upgrade the hub first", s.V, job.Version)
-	}
 	if s.Name != who || s.Instance == "" {
 		return job.Lease{}, fmt.Errorf("a station %q cannot speak for %q", who, s.Name)
 	}

@@ -361,7 +361,7 @@ type NameDevice struct {
 
 // Person is a person or a station that may ask the hub.
 type Person struct {
-	V       int       `json:"v"`
+	V       Form      `json:"v"`
 	Name    string    `json:"name"`
 	Role    Role      `json:"role,omitempty"`
 	Key     string    `json:"key,omitempty"` // public; none before the first join, and after a removal

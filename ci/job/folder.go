@@ -37,7 +37,7 @@ const maxOrderBytes = 4 * maxFormBytes
 
 // Order is what the job's process does.
 type Order struct {
-	V        int    `json:"v"`
+	V        Form   `json:"v"`
 	Job      Job    `json:"job"`
 	Revision uint64 `json:"revision"` // of the claim
 	How      How    `json:"how"`

@@ -132,12 +132,12 @@ func TestRefused(t *testing.T) {
 		t.Error(err)
 	}
 	for want, data := range map[string]string{
-		"version 2: it was made by a newer Slipway": `{"v":2}`,
-		"the version 0":           `{}`,
-		"longer than 65536 bytes": `{"v":1,"id":"` + strings.Repeat("x", 65<<10) + `"}`,
-		"unexpected string":       `{"v":1,"limitMs":"1h"}`,
-		"unexpected end of JSON":  `{"v":1`,
-		"after top-level value":   `{"v":1} {}`,
+		"version 2 is made by a newer Slipway": `{"v":2}`,
+		"the version 0":                        `{}`,
+		"longer than 65536 bytes":              `{"v":1,"id":"` + strings.Repeat("x", 65<<10) + `"}`,
+		"unexpected string":                    `{"v":1,"limitMs":"1h"}`,
+		"unexpected end of JSON":               `{"v":1`,
+		"after top-level value":                `{"v":1} {}`,
 	} {
 		if _, err := Parse[Job]([]byte(data)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("Parse = %v; want %s", err, want)

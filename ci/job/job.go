@@ -22,8 +22,27 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Version is the version of all forms. A reader refuses a higher one.
+// Version is the version of all forms.
 const Version = 1
+
+// ErrNewer is of a form with a higher version.
+var ErrNewer = errors.New("made by a newer Slipway")
+
+// Form is the version of a form. A higher one than Version is not read.
+type Form int
+
+// UnmarshalJSON reads a version.
+func (f *Form) UnmarshalJSON(data []byte) error {
+	var n int
+	if err := json.Unmarshal(data, &n); err != nil {
+		return err
+	}
+	if n > Version {
+		return fmt.Errorf("version %d is %w, and this one knows %d", n, ErrNewer, Version)
+	}
+	*f = Form(n)
+	return nil
+}
 
 // maxFormBytes limits a form before it is parsed.
 const maxFormBytes = 64 << 10
@@ -34,7 +53,7 @@ const Builder = "@build"
 
 // Job is work on one board, in order, or a build.
 type Job struct {
-	V        int    `json:"v"`
+	V        Form   `json:"v"`
 	ID       string `json:"id"`
 	Station  string `json:"station"`        // that has the board, or that claimed the build
 	Arch     string `json:"arch,omitempty"` // of the machines that may claim a build
@@ -173,7 +192,7 @@ type StepResult struct {
 
 // Board is one board that a station has.
 type Board struct {
-	V      int      `json:"v"`
+	V      Form     `json:"v"`
 	Name   string   `json:"name"`
 	Board  string   `json:"board"` // its kind
 	Labels []string `json:"labels,omitempty"`
@@ -226,7 +245,7 @@ func (j Job) Leaves() *Had {
 
 // Station is a machine that has boards.
 type Station struct {
-	V         int    `json:"v"`
+	V         Form   `json:"v"`
 	Name      string `json:"name"`
 	Instance  string `json:"instance"` // of this run of the program
 	Epoch     int64  `json:"epoch"`    // counts the runs of its state folder
@@ -285,7 +304,12 @@ var (
 )
 
 // CheckName returns an error for a name that is none of a board, station or person.
-func CheckName(what, name string) error { return match(names, what, name) }
+func CheckName(what, name string) error {
+	if !names().MatchString(name) {
+		return fmt.Errorf("%s %.80q is no name: at most 63 letters, digits and ._:-, of which the first is a letter or digit", what, plaintext.OneLine(name))
+	}
+	return nil
+}
 
 func match(want func() *regexp.Regexp, what, text string) error {
 	if !want().MatchString(text) {
@@ -380,12 +404,9 @@ func parse[F any](data []byte, most int) (f F, err error) {
 	if len(data) > most {
 		return f, fmt.Errorf("%T is longer than %d bytes", f, most)
 	}
-	var v struct{ V int }
+	var v struct{ V Form } // first: a newer form may have other fields
 	if err := json.Unmarshal(data, &v); err != nil {
 		return f, fmt.Errorf("%T: %w", f, plaintext.JSONError(err))
-	}
-	if v.V > Version {
-		return f, fmt.Errorf("%T has version %d: it was made by a newer Slipway, and this one knows %d", f, v.V, Version)
 	}
 	if v.V < 1 {
 		return f, fmt.Errorf("%T has the version %d, and the first is 1", f, v.V)

@@ -15,7 +15,7 @@ import (
 
 // Rollout is one work on many boards of a hub, in waves.
 type Rollout struct {
-	V        int    `json:"v"`
+	V        Form   `json:"v"`
 	ID       string `json:"id"`
 	Board    string `json:"board"` // the kind
 	Artifact string `json:"artifact,omitempty"`

@@ -199,7 +199,7 @@ func TestNameDevice(t *testing.T) {
 		return err
 	}
 	w.until("the device is announced", func() bool { return find("sdy").Open })
-	for _, tt := range [][3]string{{"sdy", "b1", "has a board b1 already"}, {"b1", "x", "announces no device b1"}, {"none", "x", "announces no device none"}, {"sdy", "a/b", "does not have the form"}} {
+	for _, tt := range [][3]string{{"sdy", "b1", "has a board b1 already"}, {"b1", "x", "announces no device b1"}, {"none", "x", "announces no device none"}, {"sdy", "a/b", "is no name"}} {
 		if err := name(tt[0], tt[1]); err == nil || !strings.Contains(err.Error(), tt[2]) {
 			t.Errorf("name %s %s = %v; want %q", tt[0], tt[1], err, tt[2])
 		}

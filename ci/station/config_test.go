@@ -49,7 +49,7 @@ keep: 20GiB
 		"no number":         {"parallel: many", `station.yml:1:11: want a number, not "many"`},
 		"none at once":      {"\nparallel: 0", "station.yml:2:1: 0 is no number of jobs at once"},
 		"too many":          {"parallel: 513", "station.yml:1:1: 513 is no number"},
-		"name":              {"name: a b", `station.yml:1:1: the station "a b" does not have the form`},
+		"name":              {"name: a b", `station.yml:1:1: the station "a b" is no name`},
 		"step":              {"does: [flash, smok]", `station.yml:1:1: the step "smok" is unknown: did you mean smoke?`},
 		"size":              {"keep: 50", `station.yml:1:1: "50" is no size, such as 50GiB`},
 		"size below 0":      {"keep: -5GiB", `"-5GiB" is no size`},

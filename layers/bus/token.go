@@ -1,14 +1,22 @@
 package bus
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/url"
 	"strings"
 )
 
+// maxToken is how long a token may be. The server closes a connection that sends a longer line than
+// 4 KiB, also if the hub sends it for somebody who asked for such a name.
+const maxToken = 800
+
 // Token returns a name as one token of a subject: bytes other than letters, digits, - and _ become
-// =HH.
+// =HH. A name that is too long becomes a token of its digest. No board, person or table has such a name.
 func Token(name string) string {
+	if len(name) > maxToken {
+		return fmt.Sprintf("=long-%x", sha256.Sum256([]byte(name)))
+	}
 	var b strings.Builder
 	for _, c := range []byte(name) {
 		if isPlain(c) {
@@ -16,6 +24,9 @@ func Token(name string) string {
 		} else {
 			fmt.Fprintf(&b, "=%02X", c)
 		}
+	}
+	if b.Len() > maxToken {
+		return fmt.Sprintf("=long-%x", sha256.Sum256([]byte(name)))
 	}
 	return b.String()
 }

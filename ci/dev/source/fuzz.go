@@ -78,7 +78,7 @@ var fuzzLine = plaintext.Regexp(`^fuzz: elapsed: (\S+), execs: (\d+).*\(total: (
 func (t fuzzTarget) runTarget(ctx context.Context, d time.Duration) (last string, err error) {
 	err = progress.Run(ctx, "fuzz "+t.name, func(s *progress.Step) (string, error) {
 		// Without a limit, the fuzzer may spend all its time on making one input shorter.
-		c := command(t.module, "go", "test", "-run=^$", "-fuzz=^"+t.name+"$", "-fuzztime="+d.String(), "-fuzzminimizetime=100x", t.pkg)
+		c := command(t.module, "go", "test", "-run=^$", "-fuzz=^"+t.name+"$", "-fuzztime="+d.String(), "-fuzzminimizetime=20x", t.pkg)
 		c.Line = func(line string) {
 			if m := fuzzLine().FindStringSubmatch(line); m != nil {
 				last = fmt.Sprintf("%6s  %s execs, %s inputs of interest", m[1], m[2], m[3])

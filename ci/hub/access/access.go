@@ -37,7 +37,7 @@ const Variable = "SLIPWAY_HUB"
 
 // Identity is what a machine or a person keeps of a hub that it joined.
 type Identity struct {
-	V    int      `json:"v"`
+	V    job.Form `json:"v"`
 	Hub  string   `json:"hub"` // host and port of its page
 	Role job.Role `json:"role"`
 	bus.Access
@@ -214,9 +214,6 @@ func read(name string) (id Identity, err error) {
 	data, err := localfile.Read(name, maxAnswerBytes)
 	if err == nil {
 		err = plaintext.JSONError(json.Unmarshal(data, &id))
-	}
-	if err == nil && id.V > job.Version {
-		err = errors.New("it was made by a newer Slipway")
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("%s: %w", name, err)
