@@ -155,7 +155,7 @@ func refusal(err error) bus.Refusal {
 	line := func(text string) string { return plaintext.Shorten(plaintext.OneLine(text), 600) }
 	return bus.Refusal{
 		Text: line(strings.ReplaceAll(text, "\n", "; ")), Next: line(next),
-		Conflict: errors.Is(err, bus.ErrConflict), Away: errors.Is(err, errNoMajority) || bus.IsUnsure(err),
+		Conflict: errors.Is(err, bus.ErrConflict), Away: errors.Is(err, bus.ErrAway) || bus.IsUnsure(err),
 	}
 }
 
@@ -180,7 +180,7 @@ func fitAnswer(data []byte) []byte {
 func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request []byte) (any, error) {
 	v, known := verbs[name]
 	if !h.Majority() {
-		return nil, errNoMajority
+		return nil, h.folder.away()
 	}
 	if !known || job.RoleOf(name) != role {
 		err := fmt.Errorf("a %s cannot ask for %q", role, plaintext.OneLine(name))
@@ -210,7 +210,7 @@ func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request
 func (h *Hub) check(ctx context.Context) error {
 	switch {
 	case !h.Majority():
-		return errNoMajority
+		return h.folder.away()
 	case h.folder.replicas() == 1:
 		return nil
 	}

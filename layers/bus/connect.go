@@ -42,28 +42,37 @@ func Connect(ctx context.Context, a Access, newest func() string) (*nats.Conn, e
 	if !roots.AppendCertsFromPEM([]byte(a.Authority)) || len(a.Addresses) == 0 {
 		return nil, errors.New("connect to the hub: its address or the certificate of its CA is not known here" + joinAgain)
 	}
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, cancel)() // once connected, the caller's ctx ends nothing
-	d := &dialer{ctx: own}
 	opts := []nats.Option{
 		nats.Name(a.Name), nats.UserJWT(func() (string, error) { return newest(), nil }, a.Sign), nats.CustomInboxPrefix("_INBOX_" + Token(a.Name)),
 		nats.Secure(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}),
-		nats.SetCustomDialer(d), nats.SkipHostLookup(), nats.Timeout(dialLimit), nats.PingInterval(pingEvery),
-		nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // else the client prints on stderr, where bars are
 	}
 	var errs []error
 	for _, at := range a.Addresses {
-		nc, err := nats.Connect("tls://"+at, opts...)
+		nc, err := dial(ctx, "tls://"+at, opts...)
 		if err == nil {
 			return nc, SetAddresses(nc, a.Addresses)
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("connect to %s: %w", at, context.Cause(ctx))
 		}
-		errs = append(errs, explainRefusal(at, a, cmp.Or(d.failed, err)))
+		errs = append(errs, explainRefusal(at, a, err))
 	}
 	return nil, errors.Join(errs...)
+}
+
+// dial makes a connection that comes back for ever. ctx ends only the first attempt.
+func dial(ctx context.Context, urls string, opts ...nats.Option) (*nats.Conn, error) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, cancel)() // once connected, the caller's ctx ends nothing
+	d := &dialer{ctx: own}
+	opts = append(opts, nats.SetCustomDialer(d), nats.SkipHostLookup(), nats.Timeout(dialLimit), nats.PingInterval(pingEvery),
+		nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // else the client prints on stderr, where bars are
+	nc, err := nats.Connect(urls, opts...)
+	if err != nil {
+		return nil, cmp.Or(d.failed, err)
+	}
+	return nc, nil
 }
 
 // SetAddresses replaces the servers to which a connection comes back.
@@ -112,7 +121,7 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	if d.failed = err; err != nil {
 		return nil, err
 	}
-	return dialed{c, context.AfterFunc(d.ctx, func() { c.Close() })}, nil
+	return &dialed{c, context.AfterFunc(d.ctx, func() { c.Close() })}, nil
 }
 
 type dialed struct {
@@ -120,7 +129,7 @@ type dialed struct {
 	stop func() bool
 }
 
-func (c dialed) Close() error {
+func (c *dialed) Close() error {
 	c.stop()
 	return c.Conn.Close()
 }

@@ -107,14 +107,14 @@ func (h hub) user(t *testing.T, role, name string) (a Access, public string) {
 	return Access{name, []string{h.Address()}, token, string(seed), h.ca.pem}, public
 }
 
-// dial is Connect for a user whose JWT stays.
-func dial(ctx context.Context, a Access) (*nats.Conn, error) {
+// dialAs is Connect for a user whose JWT stays.
+func dialAs(ctx context.Context, a Access) (*nats.Conn, error) {
 	return Connect(ctx, a, func() string { return a.JWT })
 }
 
 func connect(t *testing.T, a Access) *nats.Conn {
 	t.Helper()
-	nc, err := dial(t.Context(), a)
+	nc, err := dialAs(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func bucket(t *testing.T, s *Server, name string, replicas int, ttl time.Duratio
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewBucket(t.Context(), js, name, replicas, ttl)
+	b, err := NewBucket(t.Context(), Engine{JetStream: js, Replicas: replicas}, name, ttl, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func TestPermissions(t *testing.T) {
 		}
 	}
 	a, _ := h.user(t, "unknown", "eve")
-	if nc, err := dial(t.Context(), a); err == nil {
+	if nc, err := dialAs(t.Context(), a); err == nil {
 		nc.Close()
 		t.Error("Connect as a role that the hub does not have = nil; want an error")
 	}

@@ -19,7 +19,7 @@ import (
 // refused connects, and checks that the error has these words.
 func refused(t *testing.T, a Access, words ...string) {
 	t.Helper()
-	nc, err := dial(withLimit(t), a)
+	nc, err := dialAs(withLimit(t), a)
 	if err == nil {
 		nc.Close()
 		t.Fatalf("Connect = nil; want an error with %q", words)
@@ -158,7 +158,7 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 		}
 	}()
 	a := Access{"alice", []string{l.Addr().String()}, "", "", newAuthority(t).pem}
-	if _, err := dial(ctx, a); !errors.Is(err, tired) {
+	if _, err := dialAs(ctx, a); !errors.Is(err, tired) {
 		t.Errorf("Connect, ended = %v; want %v", err, tired)
 	}
 }
@@ -170,7 +170,7 @@ func TestReconnect(t *testing.T) {
 	a, revoked := h.user(t, "viewer", "mallory")
 	b, _ := h.user(t, "viewer", "alice")
 	ctx, cancel := context.WithCancel(t.Context())
-	nc, err := dial(ctx, b)
+	nc, err := dialAs(ctx, b)
 	if err != nil {
 		t.Fatal(err)
 	}

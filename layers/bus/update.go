@@ -20,7 +20,7 @@ var ErrConflict = errors.New("it was changed meanwhile")
 // Bucket is a bucket of keys with compare-and-set.
 type Bucket struct {
 	jetstream.KeyValue
-	js     jetstream.JetStream
+	js     Engine
 	stream jetstream.Stream
 }
 
@@ -28,26 +28,18 @@ type Bucket struct {
 var Retries atomic.Int64
 
 // NewBucket makes a bucket, unless it is there. ttl is how long a key lives after its last write; 0 is
-// for ever. AllowDirect would let a follower answer, which may be behind.
-func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replicas int, ttl time.Duration) (*Bucket, error) {
-	s, err := NewStream(ctx, js, jetstream.StreamConfig{
-		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Replicas: replicas, MaxAge: ttl, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+// for ever. most is how many bytes all take at most; 0 is no limit. AllowDirect would let a follower
+// answer, which may be behind.
+func NewBucket(ctx context.Context, e Engine, name string, ttl time.Duration, most int64) (*Bucket, error) {
+	s, err := NewStream(ctx, e, jetstream.StreamConfig{
+		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxAge: ttl, MaxBytes: most, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
 		AllowRollup: true, DenyDelete: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: time.Minute,
 	})
 	if err != nil {
 		return nil, err
 	}
-	kv, err := Agree(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return js.KeyValue(ctx, name) })
-	return &Bucket{kv, js, s}, err
-}
-
-// NewStream makes a stream, unless it is there.
-func NewStream(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig) (jetstream.Stream, error) {
-	s, err := Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) { return js.CreateOrUpdateStream(ctx, c) })
-	if err != nil {
-		return nil, fmt.Errorf("make the stream %s: %w", c.Name, err)
-	}
-	return s, nil
+	kv, err := Agree(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return e.KeyValue(ctx, name) })
+	return &Bucket{kv, e, s}, err
 }
 
 // attemptLimit is how long the engine may take for an answer. A request without a leader has none.
@@ -159,6 +151,7 @@ const (
 	wrongRevision jetstream.ErrorCode = 10071 // the key is at another one
 	inFlight      jetstream.ErrorCode = 10164 // another write of the key is not applied yet
 	fewServers    jetstream.ErrorCode = 10005 // a stream has more replicas than there are servers
+	otherStream   jetstream.ErrorCode = 10058 // another hub makes the stream just now
 )
 
 func hasCode(err error, code jetstream.ErrorCode) bool {
@@ -169,7 +162,7 @@ func hasCode(err error, code jetstream.ErrorCode) bool {
 // isUnready reports whether the servers of a cluster do not know each other or a new stream yet.
 func isUnready(err error) bool {
 	var watch *nats.APIError // of the older API, which watches keys
-	return hasCode(err, fewServers) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+	return hasCode(err, fewServers) && !IsFull(err) || hasCode(err, otherStream) || errors.Is(err, jetstream.ErrBucketNotFound) ||
 		errors.As(err, &watch) && (watch.Code == 503 || watch.ErrorCode == nats.JSErrCodeStreamNotFound)
 }
 

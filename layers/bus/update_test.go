@@ -110,12 +110,12 @@ func TestUpdateInDoubt(t *testing.T) {
 					}
 				}
 				f := c.faults
-				f.JetStream = good.js
+				f.JetStream = good.js.JetStream
 				f.other = func() error { return nil }
 				if c.value != "" {
 					f.other = func() error { _, err := good.Put(t.Context(), key, []byte(c.value)); return err }
 				}
-				b := &Bucket{good.KeyValue, &f, good.stream}
+				b := &Bucket{good.KeyValue, Engine{JetStream: &f}, good.stream}
 				before := Retries.Load()
 				now, err := b.Update(withLimit(t), key, []byte("mine"), revision, 0)
 				if !errors.Is(err, c.want) || c.want == nil && err != nil || Retries.Load() == before {
@@ -136,8 +136,8 @@ func TestUpdateEndsWithItsContext(t *testing.T) {
 	b := bucket(t, startHub(t).Server, "jobs", 1, 0)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	tired := errors.New("tired")
-	f := &faults{JetStream: b.js, lost: 1 << 30, other: func() error { cancel(tired); return nil }}
-	b.js = f
+	f := &faults{JetStream: b.js.JetStream, lost: 1 << 30, other: func() error { cancel(tired); return nil }}
+	b.js.JetStream = f
 	if _, err := b.Update(ctx, "key", nil, 0, 0); err == nil || errors.Is(err, ErrConflict) {
 		t.Errorf("Update, ended = %v; want an error that is no conflict", err)
 	}

@@ -58,6 +58,7 @@ type Hub struct {
 	Listen, Page string
 	Cluster      []string
 	Lease        time.Duration
+	Space        int64 // of the hub's disk
 
 	t     testing.TB
 	cmd   *exec.Cmd
@@ -67,7 +68,7 @@ type Hub struct {
 
 func (h *Hub) options() hub.Options {
 	return hub.Options{
-		Dir: h.Dir, Names: []string{h.Name}, Listen: h.Listen, Page: h.Page, Cluster: h.Cluster, Lease: h.Lease, Admin: "ada", Log: os.Stderr,
+		Dir: h.Dir, Names: []string{h.Name}, Listen: h.Listen, Page: h.Page, Cluster: h.Cluster, Lease: h.Lease, Space: h.Space, Admin: "ada", Log: os.Stderr,
 		Ready: func(_, token string) { fmt.Println(token) },
 	}
 }
@@ -129,14 +130,14 @@ func (h *Hub) end(how func()) {
 }
 
 // New returns three hubs that do not run. The first one has no keys yet, and the others have not
-// joined. lease is that of stations.
+// joined. lease is that of stations. Each hub has another disk.
 func New(t testing.TB, lease time.Duration) (hubs [3]*Hub) {
 	t.Helper()
 	dir := t.TempDir()
 	net3 := fmt.Sprintf("127.%d.%d.", 1+rand.N(250), rand.N(250)) // nobody else is there, so a free port stays free
 	var cluster []string
 	for i := range hubs {
-		h := &Hub{t: t, Name: fmt.Sprint(net3, i+1), Lease: lease}
+		h := &Hub{t: t, Name: fmt.Sprint(net3, i+1), Lease: lease, Space: int64(4-i) << 30}
 		h.Dir = filepath.Join(dir, h.Name)
 		h.Listen, h.Page = freePort(t, h.Name), freePort(t, h.Name)
 		cluster = append(cluster, freePort(t, h.Name))
