@@ -50,6 +50,12 @@ func readFolder(dir string) (f folder, isNew bool, err error) {
 	return f, false, err
 }
 
+// OtherNATS returns where a state folder's hub keeps its records, if that is another NATS.
+func OtherNATS(dir string) (hosts []string, err error) {
+	f, _, err := readFolder(dir)
+	return f.NATS, err
+}
+
 // openFolder returns what a state folder is of. It refuses one of another hub: the streams of a hub
 // alone are not seen in a cluster, and two hubs with one name would be one server.
 func openFolder(o Options) (folder, error) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 
 	"slipway/ci/doctor"
+	"slipway/ci/hub"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
 	"slipway/ci/station"
@@ -108,7 +110,22 @@ func ofHubHere(dir string) []doctor.Finding {
 	if _, err := os.Stat(filepath.Join(dir, "keys.json")); err != nil {
 		return nil
 	}
-	return []doctor.Finding{runs("hub here", dir, host.ProgramName()+" hub"), space("hub's disk", dir)}
+	findings := []doctor.Finding{runs("hub here", dir, host.ProgramName()+" hub"), space("hub's disk", dir)}
+	hosts, err := hub.OtherNATS(dir)
+	if err != nil {
+		findings = append(findings, stops("hub here", err.Error(), "it does not start with this folder", "ls -l "+plaintext.Quote(dir)))
+	}
+	for _, at := range hosts {
+		conn, err := net.DialTimeout("tcp", at, answerLimit)
+		if err != nil {
+			why := "without its NATS the hub refuses all requests"
+			findings = append(findings, warning("hub's NATS", err.Error(), why, "on that machine: systemctl status nats-server"))
+			continue
+		}
+		conn.Close()
+		findings = append(findings, ok("hub's NATS", "%s listens", at))
+	}
+	return findings
 }
 
 // ofIdentity looks at how long an identity is valid, and asks each address of its hub.
