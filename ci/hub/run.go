@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -164,13 +165,14 @@ func (r *running) at(listens string) string {
 
 // ServeHTTP answers requests of the page. Before the engine answers, only another hub can join.
 func (r *running) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	open := r.open.Load()
+	h, open := r.hub.Load(), r.open.Load()
 	switch {
 	case q.Method == http.MethodPost && q.URL.Path == "/join":
 		r.serveJoin(w, q)
-	case open != nil:
+	case open != nil && (h.Majority() || !strings.HasPrefix(q.URL.Path, "/v2/")):
 		(*open).ServeHTTP(w, q)
 	default:
+		w.Header().Set("Connection", "close") // the next try may reach another hub
 		http.Error(w, r.folder.away().Error(), http.StatusServiceUnavailable)
 	}
 }

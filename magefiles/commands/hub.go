@@ -138,7 +138,7 @@ ca.pem of the hub's state folder, for the browser's settings.`
 // to nobody.
 func pageLink(ctx context.Context, client *access.Client) (string, error) {
 	i, err := access.Ask[job.Invitation](ctx, client, job.VerbOpen, struct{}{})
-	return fmt.Sprintf("https://%s/in#%s", client.Hub, i.Secret), err
+	return fmt.Sprintf("https://%s/in#%s", client.Page(), i.Secret), err
 }
 
 func hubInvitePersonCommand() *Command {

@@ -127,7 +127,7 @@ const maxAnswerBytes = 1 << 20
 
 // reachLimit is how long a hub may take to show its certificate. Its answer may take longer: one that
 // came too late would have used the invitation.
-const reachLimit = 5 * time.Second
+var reachLimit = 5 * time.Second
 
 // post sends an invitation to the page of a hub, and reads the answer. It sends nothing to one whose
 // authority does not have this digest, and returns the authority's certificate in PEM.

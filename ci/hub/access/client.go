@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -100,19 +102,34 @@ func sameNames(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// dialPage connects to the first page of a cluster's hubs that answers. All have one authority.
-func (id Identity) dialPage(ctx context.Context, network, _ string) (net.Conn, error) {
+// pageDialer returns a function that connects to a page of a cluster's hubs that answers, each time to
+// another one: the one before may have refused. All have one authority.
+func (id Identity) pageDialer() func(ctx context.Context, network, _ string) (net.Conn, error) {
 	d := &tls.Dialer{
 		NetDialer: &net.Dialer{Timeout: reachLimit},
 		Config:    &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: id.roots(), NextProtos: []string{"h2", "http/1.1"}},
 	}
-	var errs []error
-	for _, at := range id.Pages {
-		conn, err := d.DialContext(ctx, network, at)
-		if err == nil {
-			return conn, nil
+	var dials atomic.Uint32
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		first := int(dials.Add(1)-1) % len(id.Pages)
+		var errs []error
+		for _, at := range slices.Concat(id.Pages[first:], id.Pages[:first]) {
+			conn, err := d.DialContext(ctx, network, at)
+			if err == nil {
+				return conn, nil
+			}
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
+		return nil, errors.Join(errs...)
 	}
-	return nil, errors.Join(errs...)
+}
+
+// Page returns the page of the hub that the connection reached.
+func (c *Client) Page() string {
+	id := c.newest()
+	i := slices.Index(id.Addresses, strings.TrimPrefix(c.ConnectedUrl(), "tls://"))
+	if i < 0 || len(id.Pages) < 2 || len(id.Pages) != len(id.Addresses) {
+		return id.Hub
+	}
+	return id.Pages[i]
 }

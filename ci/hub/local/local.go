@@ -3,6 +3,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,9 +29,10 @@ type Options struct {
 // host is where the hub listens: nobody else reaches it.
 const host = "127.0.0.1"
 
-// Run runs both while work does, which gets an admin's connection.
+// Run runs both while work does, which gets an admin's connection. From then on this process and its
+// children know this hub alone, and not those that the user joined.
 func Run(ctx context.Context, o Options, work func(context.Context, *access.Client) error) error {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(o.Dir, 0o700), os.Setenv("XDG_STATE_HOME", filepath.Join(o.Dir, "state"))); err != nil {
 		return err
 	}
 	ready := make(chan [2]string, 1)
@@ -67,7 +69,7 @@ func beside(caller context.Context, program, work func(context.Context) error) e
 // join joins the hub as an admin, and then as a station, which runs while work does.
 func (o Options) join(ctx context.Context, address, token string, work func(context.Context, *access.Client) error) error {
 	id, err := access.Join(ctx, address, token)
-	if err != nil {
+	if err = errors.Join(err, os.Setenv(access.Variable, id.Hub)); err != nil {
 		return err
 	}
 	client, err := id.Dial(ctx)
