@@ -29,7 +29,7 @@ const theirPassword = "pass-of-nats"
 func startTheirs(t *testing.T, dir string, port int, edit ...func(*server.Options)) (*server.Server, string) {
 	t.Helper()
 	o := &server.Options{
-		Host: "127.0.0.1", Port: port, Username: "hub", Password: theirPassword, NoLog: true, NoSigs: true,
+		Host: "127.0.0.1", Port: port, Username: "hub", Password: theirPassword, NoLog: true, NoSigs: true, MaxPayload: bus.MaxPayload,
 		JetStream: true, StoreDir: dir, SyncAlways: true, JetStreamMaxStore: 256 << 20,
 	}
 	for _, change := range edit {
@@ -161,6 +161,7 @@ func TestOtherNATSIsRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(alone, "hub.json"), []byte(`{"v": 1, "name": "h1"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	_, small := startTheirs(t, t.TempDir(), -1, func(o *server.Options) { o.MaxPayload = 0 })
 	creds := filepath.Join(t.TempDir(), "wrong.creds")
 	if err := os.WriteFile(creds, []byte("a secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -172,6 +173,7 @@ func TestOtherNATSIsRefused(t *testing.T) {
 		"no JetStream":      {bare, "", "", "no JetStream for the hub's account\nnext: nats account info"},
 		"another LOGS":      {taken, "", "", "the stream LOGS: it is there with other settings, duplicate_window: 1.2e+11 instead of 3.6e+12\nnext: nats stream rm LOGS"},
 		"unknown authority": {secure, "", "", "certificate signed by unknown authority"},
+		"1 MiB":             {small, "", "", "takes messages of 1.0 MiB, and a report has up to 8.0 MiB\nnext: "},
 		"no URL":            {"nats://hub:" + theirPassword + "@h ost", "", "", "URL 1 is none of NATS\nnext: "},
 		"of a hub alone":    {good, "", alone, "has records of its own, which another NATS would not have\nnext: slipway hub --name=h1 --state=NEW --nats=URL  # a new hub"},
 	} {
@@ -204,4 +206,31 @@ func TestFullDiskTakesJobs(t *testing.T) {
 	}
 	ask[job.Change](t, admin, job.VerbJobAdd, wish)
 	checkReserved(t, h.js, space)
+}
+
+// A hub finds its streams again. Another one can follow it, and has an invitation for its admin: the
+// people of the first one have other keys.
+func TestOtherNATSAgain(t *testing.T) {
+	_, url := startTheirs(t, t.TempDir(), -1)
+	first, second := t.TempDir(), t.TempDir()
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	for i, c := range []struct {
+		dir   string
+		token bool
+	}{{first, true}, {first, false}, {second, true}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := Run(ctx, Options{Dir: c.dir, Names: []string{"127.0.0.1"}, Listen: "127.0.0.1:0", Page: "127.0.0.1:0", NATS: url, Log: testLog{t}, Admin: "ada", Ready: func(address, token string) {
+			if (token != "") != c.token {
+				t.Errorf("start %d has the token %q; want one %v", i+1, token, c.token)
+			}
+			if token != "" {
+				join(t, address, token).Close()
+			}
+			cancel()
+		}})
+		cancel()
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("start %d: %v", i+1, err)
+		}
+	}
 }

@@ -40,15 +40,22 @@ func NewStream(ctx context.Context, e Engine, c jetstream.StreamConfig) (jetstre
 		if err != nil {
 			return nil, err
 		}
-		want, other := c, ""
-		want.MaxBytes = s.CachedInfo().Config.MaxBytes
-		if other = differs(s.CachedInfo().Config, want); other == "" {
-			return s, nil
+		have, want := s.CachedInfo().Config, c
+		if e.Theirs || have.MaxBytes > 0 || int64(s.CachedInfo().State.Bytes) > c.MaxBytes { // a hub of an earlier release set none
+			want.MaxBytes = have.MaxBytes
 		}
-		if e.Theirs {
+		other := differs(have, want)
+		switch {
+		case other == "":
+			return s, nil
+		case e.Theirs:
 			return nil, fmt.Errorf("it is there with other settings, %s\nnext: nats stream rm %s  # if nobody needs it; or give the hub an account of its own", other, c.Name)
 		}
-		return e.UpdateStream(ctx, want)
+		now, err := e.UpdateStream(ctx, want)
+		if IsFull(err) {
+			return s, nil
+		}
+		return now, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the stream %s: %w", c.Name, err)
@@ -142,6 +149,9 @@ func ConnectEngine(ctx context.Context, urls, creds string, replicas int) (e Eng
 func openEngine(ctx context.Context, nc *nats.Conn, replicas int) (e Engine, err error) {
 	if err := checkVersion(nc.ConnectedServerVersion()); err != nil {
 		return e, err
+	}
+	if nc.MaxPayload() < MaxPayload {
+		return e, fmt.Errorf("the NATS server takes messages of %s, and a report has up to %s\nnext: set max_payload: 8MB in the server's configuration", plaintext.SizeText(nc.MaxPayload()), plaintext.SizeText(MaxPayload))
 	}
 	e = Engine{Replicas: cmp.Or(replicas, 1), Theirs: true}
 	if replicas == 0 && nc.ConnectedClusterName() != "" {

@@ -289,3 +289,16 @@ func TestStoreLimitCountsTheStore(t *testing.T) {
 		t.Errorf("storeLimit = %d, %v; want 80 %% of the file and the rest", most, err)
 	}
 }
+
+// A hub works with servers whose keys have a time to live of their own.
+func TestCheckVersion(t *testing.T) {
+	for version, good := range map[string]bool{
+		"2.11.0": true, "2.15.3": true, "2.11.0-preview.1": true, "3.0.0": true, "10.1": true,
+		"2.10.29": false, "2.9.25": false, "1.99.9": false, "": false, "beta": false, "2": false,
+	} {
+		err := checkVersion(version)
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "want 2.11 or later") {
+			t.Errorf("checkVersion(%q) = %v; want accepted %v", version, err, good)
+		}
+	}
+}

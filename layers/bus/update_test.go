@@ -276,3 +276,28 @@ func TestBucketOfAnEarlierRelease(t *testing.T) {
 		t.Errorf("Last = %d, %v; want %d", last, err, revision)
 	}
 }
+
+// A stream that a hub of an earlier release made without a limit gets one, unless it holds more.
+func TestLimitOfAnEarlierStream(t *testing.T) {
+	t.Parallel()
+	e := bucket(t, startHub(t).Server, "jobs", 1, 0).js
+	for name, want := range map[string]int64{"few": 1 << 20, "many": -1} {
+		c := jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}
+		if _, err := e.CreateStream(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if name == "many" {
+			if _, err := e.Publish(t.Context(), "many.x", make([]byte, 2<<20)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.MaxBytes = 1 << 20
+		for range 2 {
+			s, err := NewStream(t.Context(), e, c)
+			if err != nil || s.CachedInfo().Config.MaxBytes != want {
+				t.Errorf("%s: %v; want the limit %d", name, err, want)
+			}
+			c.MaxBytes *= 2 // once there is a limit, it stays
+		}
+	}
+}
