@@ -167,15 +167,10 @@ func (f folder) others() []string {
 	return slices.DeleteFunc(hostsOf(f.Hubs), func(host string) bool { return host == f.Name })
 }
 
-// errAway is the answer of a hub that could not keep what it is asked for.
-type errAway string
-
-func (e errAway) Error() string        { return string(e) }
-func (e errAway) Is(target error) bool { return target == bus.ErrAway }
-
+// away is the answer of a hub that could not keep what it is asked for.
 func (f folder) away() error {
 	what := plaintext.Either(len(f.NATS) > 0, "the NATS that keeps its records", "a majority of the hubs")
-	return errAway("this hub does not reach " + what + ", and answers once it does")
+	return bus.AsAway("this hub does not reach " + what + ", and answers once it does")
 }
 
 // announce keeps where this hub is reached. It returns once the hub's own index has that.

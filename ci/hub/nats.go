@@ -33,7 +33,7 @@ func (r *running) connectEngine(ctx context.Context) (e bus.Engine, err error) {
 			if e, err = bus.ConnectEngine(ctx, r.NATS, r.Creds, r.Replicas); !errors.Is(err, bus.ErrAway) || ctx.Err() != nil {
 				return "", err
 			}
-			step.Detail("waiting for " + plaintext.OneLine(err.Error()))
+			step.Detail("waiting: " + plaintext.OneLine(err.Error()))
 			_ = run.Sleep(ctx, time.Second)
 		}
 	})

@@ -171,7 +171,7 @@ func TestOtherNATSIsRefused(t *testing.T) {
 		"no creds file":     {good, creds + "x", "", creds + "x: no such file"},
 		"no creds":          {good, creds, "", creds + ": nkeys: no nkey seed found"},
 		"no JetStream":      {bare, "", "", "no JetStream for the hub's account\nnext: nats account info"},
-		"another LOGS":      {taken, "", "", "the stream LOGS: it is there with other settings, duplicate_window: 1.2e+11 instead of 3.6e+12\nnext: nats stream rm LOGS"},
+		"another LOGS":      {taken, "", "", "the stream LOGS: it is there with other settings, duplicate_window: 1.2e+11 instead of 3.6e+12\nnext: nats stream info LOGS"},
 		"unknown authority": {secure, "", "", "certificate signed by unknown authority"},
 		"1 MiB":             {small, "", "", "takes messages of 1.0 MiB, and a report has up to 8.0 MiB\nnext: "},
 		"no URL":            {"nats://hub:" + theirPassword + "@h ost", "", "", "URL 1 is none of NATS\nnext: "},

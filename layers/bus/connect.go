@@ -183,6 +183,14 @@ func Request(caller context.Context, nc *nats.Conn, subject string, in, out any)
 // ErrAway means that the hub does not answer now, and may later.
 var ErrAway = errors.New("the hub does not answer")
 
+// away is an error that is ErrAway.
+type away struct{ error }
+
+func (away) Is(target error) bool { return target == ErrAway }
+
+// AsAway returns an error that is ErrAway, with a text of its own.
+func AsAway(text string) error { return away{errors.New(text)} }
+
 // Refusal is the answer of a hub that did not do what it was asked for.
 type Refusal struct {
 	Text     string `json:"error"`

@@ -49,7 +49,7 @@ func NewStream(ctx context.Context, e Engine, c jetstream.StreamConfig) (jetstre
 		case other == "":
 			return s, nil
 		case e.Theirs:
-			return nil, fmt.Errorf("it is there with other settings, %s\nnext: nats stream rm %s  # if nobody needs it; or give the hub an account of its own", other, c.Name)
+			return nil, fmt.Errorf("it is there with other settings, %s\nnext: nats stream info %s  # change or remove it, or give the hub an account of its own", other, c.Name)
 		}
 		now, err := e.UpdateStream(ctx, want)
 		if IsFull(err) {
@@ -65,8 +65,13 @@ func NewStream(ctx context.Context, e Engine, c jetstream.StreamConfig) (jetstre
 
 // differs returns the first setting in which a stream is not as it is wanted, or "".
 func differs(have, want jetstream.StreamConfig) string {
-	a, b := settings(have, want), settings(want, want)
-	for _, name := range slices.Sorted(maps.Keys(a)) {
+	if want.Duplicates == 0 {
+		have.Duplicates = 0
+	}
+	a, b := settings(have), settings(want)
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !reflect.DeepEqual(a[name], b[name]) {
 			return fmt.Sprintf("%s: %v instead of %v", name, cmp.Or(a[name], any("none")), cmp.Or(b[name], any("none")))
 		}
@@ -74,27 +79,14 @@ func differs(have, want jetstream.StreamConfig) string {
 	return ""
 }
 
-// settings are those of a stream that the engine names in JSON. They include those of want, and leave
-// out what the engine or its owner chooses.
-func settings(c, want jetstream.StreamConfig) map[string]any {
-	if want.Duplicates == 0 {
-		c.Duplicates = 0
-	}
+// settings are those of a stream that are set, by their names in JSON. What the engine or its owner
+// chooses is left out.
+func settings(c jetstream.StreamConfig) (set map[string]any) {
 	c.Description, c.Metadata, c.Placement, c.Compression = "", nil, nil, jetstream.NoCompression
-	all, named := map[string]any{}, map[string]any{}
-	for of, into := range map[*jetstream.StreamConfig]map[string]any{&c: all, &want: named} {
-		data, _ := json.Marshal(of) // neither fails
-		_ = json.Unmarshal(data, &into)
-	}
-	for name := range named {
-		all[name] = cmp.Or(all[name], nil)
-	}
-	for name, value := range all {
-		if value == -1.0 || value == 0.0 || value == false || value == "" { // no limit, or not set
-			all[name] = nil
-		}
-	}
-	return all
+	data, _ := json.Marshal(c) // neither fails
+	_ = json.Unmarshal(data, &set)
+	maps.DeleteFunc(set, func(_ string, v any) bool { return v == nil || v == -1.0 || v == 0.0 || v == false || v == "" })
+	return set
 }
 
 // IsFull reports whether the engine refuses a stream for which there is no space.
@@ -141,7 +133,7 @@ func ConnectEngine(ctx context.Context, urls, creds string, replicas int) (e Eng
 		err = fmt.Errorf("%w\nnext: nats account info  # with the same --server and --creds", err)
 	}
 	if errors.As(err, &unreached) || errors.Is(err, nats.ErrNoServers) || IsUnsure(err) {
-		err = errors.Join(ErrAway, err)
+		err = away{err}
 	}
 	return e, err
 }
