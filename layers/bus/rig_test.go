@@ -77,6 +77,17 @@ func options(t *testing.T, ca authority, leaf *atomic.Pointer[tls.Certificate]) 
 	}
 }
 
+var (
+	people    = []string{"_INBOX_{{name()}}.>", "prog.>"}
+	testRoles = []Role{
+		{"viewer", []string{"api.viewer.{{name()}}.>"}, people},
+		{"operator", []string{"api.viewer.{{name()}}.>", "api.operator.{{name()}}.>"}, people},
+		{"admin", []string{"api.viewer.{{name()}}.>", "api.operator.{{name()}}.>", "api.admin.{{name()}}.>"}, people},
+		{"station", []string{"api.station.{{name()}}.>", "prog.{{name()}}.>"}, people[:1]},
+		{"nothing", nil, nil},
+	}
+)
+
 func startHub(t *testing.T) hub {
 	t.Helper()
 	ca, leaf := newAuthority(t), new(atomic.Pointer[tls.Certificate])
@@ -201,4 +212,11 @@ func withLimit(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+func flush(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	if err := nc.FlushWithContext(withLimit(t)); err != nil {
+		t.Fatal(err)
+	}
 }

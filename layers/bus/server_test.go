@@ -302,3 +302,35 @@ func TestCheckVersion(t *testing.T) {
 		}
 	}
 }
+
+// A role without subjects may nothing, and one that the hub does not have is no role. What the hub's own
+// roles may is tested there.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	h := startHub(t)
+	a, _ := h.user(t, "nothing", "eve")
+	nc, errs := connect(t, a), make(chan error, 4)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { errs <- err })
+	if err := nc.Publish("api.viewer.eve.x", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.SubscribeSync("_INBOX_eve.>"); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, nc)
+	for range 2 {
+		select {
+		case err := <-errs:
+			if !strings.Contains(strings.ToLower(err.Error()), "permissions violation") {
+				t.Errorf("a role without subjects: %v; want a violation of permissions", err)
+			}
+		case <-withLimit(t).Done():
+			t.Fatal("a role without subjects is not refused")
+		}
+	}
+	a, _ = h.user(t, "unknown", "eve")
+	if nc, err := dialAs(t.Context(), a); err == nil {
+		nc.Close()
+		t.Error("Connect as a role that the hub does not have = nil; want an error")
+	}
+}

@@ -64,13 +64,14 @@ func (b *hubBench) figure(name string, value float64, about string) {
 	b.figures = append(b.figures, fmt.Sprintf("%s=%.2f", name, value))
 }
 
-// withLab starts a lab of quick boards, and ends it after work.
-func (b *hubBench) withLab(ctx context.Context, stations, boards, parallel int, work func(*Lab) error) error {
+// withLab starts a lab with one hub, and ends it after work.
+func (b *hubBench) withLab(ctx context.Context, o labOptions, work func(*Lab) error) error {
 	dir, err := os.MkdirTemp(b.Dir, "lab-")
 	if err != nil {
 		return err
 	}
-	l, err := newLab(ctx, labOptions{Dir: dir, Program: b.program, Slipway: b.Slipway, Hubs: 1, Stations: stations, Boards: boards, Parallel: parallel, Quick: true})
+	o.Dir, o.Program, o.Slipway, o.Hubs = dir, b.program, b.Slipway, 1
+	l, err := newLab(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 
 // idle measures a hub whose 20 stations have nothing to do.
 func (b *hubBench) idle(ctx context.Context) error {
-	return b.withLab(ctx, 20, 50, 4, func(l *Lab) error {
+	return b.withLab(ctx, labOptions{Stations: 20, Boards: 50, Parallel: 4, Quick: true}, func(l *Lab) error {
 		const over = 30 * time.Second
 		if err := run.Sleep(ctx, 10*time.Second); err != nil { // what the beginning caused ends
 			return err
@@ -119,7 +120,7 @@ func (b *hubBench) idle(ctx context.Context) error {
 
 // latency measures from a person's request to the job's process, and to the board's first event.
 func (b *hubBench) latency(ctx context.Context) error {
-	return b.withLab(ctx, 1, 8, 8, func(l *Lab) error {
+	return b.withLab(ctx, labOptions{Stations: 1, Boards: 8, Parallel: 8, Quick: true}, func(l *Lab) error {
 		var toChild, toBoard []time.Duration
 		m := l.Stations[0]
 		for i := range b.Jobs {
@@ -166,7 +167,7 @@ func birthOf(name string) (time.Time, error) {
 func (b *hubBench) stations(ctx context.Context) error {
 	for _, n := range []int{1, 2, 4, 8, 16} {
 		const boards = 192
-		err := b.withLab(ctx, n, boards/n, 8, func(l *Lab) error {
+		err := b.withLab(ctx, labOptions{Stations: n, Boards: boards / n, Parallel: 8, Quick: true}, func(l *Lab) error {
 			took, err := rollOut(ctx, l)
 			b.figure(fmt.Sprintf("rollout_jobs_per_s_%d", n), boards/took.Seconds(), fmt.Sprintf("jobs/s: a rollout over %d boards of %d stations, each job a process, in %v", boards, n, took.Round(time.Second/10)))
 			return err

@@ -3,11 +3,11 @@ package hubstest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -50,7 +50,7 @@ func (b *hubBench) engine(ctx context.Context) error {
 			return err
 		}
 		var through time.Duration
-		err = b.withLab(ctx, 1, workers, 1, func(l *Lab) (err error) {
+		err = b.withLab(ctx, labOptions{Stations: 1, Boards: workers, Parallel: 1, Quick: true}, func(l *Lab) (err error) {
 			through, err = writeThrough(ctx, l, workers)
 			return err
 		})
@@ -171,61 +171,37 @@ func standIn(ctx context.Context, m *Machine) (*access.Client, job.Alive, error)
 	return c, alive, err
 }
 
-// hand measures 500 jobs, 20 at once: as a rollout of 5 stations, and as processes that nobody asks a
-// hub for.
+// hand measures "fleet smoke" of 500 boards, 20 at once: through a hub with 5 stations, and by an inventory
+// on one machine. Each board is a server of OpenSSH.
 func (b *hubBench) hand(ctx context.Context) error {
 	const stations, boards, parallel = 5, 100, 4
-	return b.withLab(ctx, stations, boards, parallel, func(l *Lab) error {
-		with, err := rollOut(ctx, l)
-		if err != nil {
+	return b.withLab(ctx, labOptions{Stations: stations, Boards: boards, Parallel: parallel, SSH: true}, func(l *Lab) error {
+		if _, err := l.makeProject(ctx); err != nil {
 			return err
 		}
-		without, err := b.runByHand(ctx, l, stations*parallel)
-		if err != nil {
+		var hosts strings.Builder
+		for _, m := range l.Stations {
+			text, err := os.ReadFile(l.inventoryOf(m))
+			if err != nil {
+				return err
+			}
+			hosts.Write(text)
+		}
+		inventory := filepath.Join(l.desk.Dir, "all.hosts")
+		if err := os.WriteFile(inventory, []byte(hosts.String()), 0o600); err != nil {
 			return err
 		}
-		b.figure("hand_with_hub_s", with.Seconds(), "s: 500 boards through a hub")
-		b.figure("hand_without_hub_s", without.Seconds(), "s: the same processes without one")
-		b.figure("with_hub_over_without", with.Seconds()/without.Seconds(), "times as long with a hub")
+		var took []time.Duration
+		for _, at := range []string{"hub:", inventory} {
+			began := time.Now()
+			if _, err := l.desk.Run(ctx, "fleet", "smoke", sshKind, at, "--parallel="+strconv.Itoa(stations*parallel)); err != nil {
+				return err
+			}
+			took = append(took, time.Since(began))
+		}
+		b.figure("fleet_with_hub_s", took[0].Seconds(), "s: fleet smoke of 500 SSH boards through a hub")
+		b.figure("fleet_without_hub_s", took[1].Seconds(), "s: the same by an inventory")
+		b.figure("with_hub_over_without", took[0].Seconds()/took[1].Seconds(), "times as long with a hub")
 		return nil
 	})
-}
-
-// runByHand does a job on each board, in folders as stations make them.
-func (b *hubBench) runByHand(ctx context.Context, l *Lab, parallel int) (time.Duration, error) {
-	var group sync.WaitGroup
-	errs, free := make([]error, len(l.Stations)*l.Boards), make(chan struct{}, parallel)
-	began := time.Now()
-	for i := range errs {
-		m := l.Stations[i%len(l.Stations)]
-		name := m.Boards[i/len(l.Stations)]
-		free <- struct{}{}
-		group.Go(func() {
-			defer func() { <-free }()
-			errs[i] = b.runOne(ctx, l, Job(m, name))
-		})
-	}
-	group.Wait()
-	return time.Since(began), errors.Join(errs...)
-}
-
-func (b *hubBench) runOne(ctx context.Context, l *Lab, j job.Job) error {
-	j.Claim = &job.Claim{Instance: "hand", Attempt: 1}
-	host := map[string]any{j.Name: map[string]string{"ansible_host": filepath.Dir(l.BoardFile(j.Name))}}
-	inventory, err := json.Marshal(map[string]any{"all": map[string]any{"hosts": host}})
-	if err != nil {
-		return err
-	}
-	f := job.Folder(filepath.Join(b.Dir, "hand", "jobs", j.ID))
-	if err := f.Begin(job.Order{Job: j, How: job.How{Inventory: string(inventory)}}); err != nil {
-		return err
-	}
-	if err := run.Run(ctx, run.Command{Argv: []string{b.program, "job", "exec", string(f)}}); err != nil {
-		return err
-	}
-	r, err := f.Result()
-	if err == nil && r.Kind != fleet.Passed {
-		err = fmt.Errorf("job %s: %s: %s", j.ID, r.Kind, r.Saw)
-	}
-	return err
 }

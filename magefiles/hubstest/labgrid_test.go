@@ -47,7 +47,7 @@ func (b *hubBench) labgrid(ctx context.Context) error {
 			return fmt.Errorf("labgrid.py printed %q: %w", line, err)
 		}
 		var took time.Duration
-		err := b.withLab(ctx, 1, places, 1, func(l *Lab) (err error) {
+		err := b.withLab(ctx, labOptions{Stations: 1, Boards: places, Parallel: 1, Quick: true}, func(l *Lab) (err error) {
 			took, err = writeThrough(ctx, l, 1)
 			return err
 		})

@@ -69,9 +69,11 @@ func (l *Lab) startServers(ctx context.Context, m *Machine) (inventory string, e
 			return "", err
 		}
 	}
-	inventory = filepath.Join(l.Dir, m.Name+".hosts")
+	inventory = l.inventoryOf(m)
 	return inventory, os.WriteFile(inventory, []byte(text.String()), 0o600)
 }
+
+func (l *Lab) inventoryOf(m *Machine) string { return filepath.Join(l.Dir, m.Name+".hosts") }
 
 // checkServers checks the boards' files: one work at a time, and at least as often as jobs passed. A
 // killed one has no end.
