@@ -75,7 +75,8 @@ func openFolder(o Options) (folder, error) {
 	case len(was.NATS) == 0 && len(now.NATS) > 0:
 		return now, fmt.Errorf("the state folder %s has records of its own, which another NATS would not have"+newDir, o.Dir, o.Names[0], "--nats=URL")
 	case len(was.NATS) > 0 && len(now.NATS) == 0:
-		return now, fmt.Errorf("the records of the state folder %s are in the NATS at %s\nnext: slipway hub --name=%s --nats=nats://%s", o.Dir, strings.Join(was.NATS, ", "), was.Name, strings.Join(was.NATS, ",nats://"))
+		urls := "nats://" + strings.Join(was.NATS, ",nats://")
+		return now, fmt.Errorf("the records of the state folder %s are in another NATS\nnext: slipway hub --name=%s --nats=%s", o.Dir, was.Name, urls)
 	case len(was.Hubs) == 0 && len(now.Hubs) > 0:
 		return now, fmt.Errorf("the state folder %s is of a hub alone, and a cluster would not see its records"+newDir, o.Dir, o.Names[0], "--cluster="+strings.Join(o.Cluster, ","))
 	case len(was.Hubs) > 0 && len(now.Hubs) == 0:

@@ -21,7 +21,7 @@ import (
 	"slipway/layers/run"
 )
 
-// How long the engine keeps what. sizes says how much.
+// How long the engine keeps what. A share says how much.
 const (
 	leaseTTL  = 30 * time.Second
 	endedTTL  = 7 * 24 * time.Hour
@@ -69,8 +69,8 @@ var (
 
 func (s share) of(space int64) int64 { return min(space/100*s.percent, s.most) }
 
-// openStreams makes the buckets and streams, unless they are there, and reads all keys. space is how many bytes
-// the engine gives, as this hub sees it. who proves who sends a request of HTTP.
+// openStreams makes the buckets and streams, unless they are there, and reads all keys. space is how
+// many bytes the engine gives, as this hub sees it. who proves who sends a request of HTTP.
 func (h *Hub) openStreams(ctx context.Context, space int64, who func(*http.Request) (role string, err error)) error {
 	group, making := errgroup.WithContext(ctx)
 	for _, b := range []struct {

@@ -90,7 +90,8 @@ func (l *lease) take(ctx context.Context) error {
 		case err != nil:
 			return err
 		case json.Unmarshal(at.Value(), &now) != nil || now.Keys != l.holder.Keys || l.revision > 0 && now.Run != l.holder.Run:
-			return fmt.Errorf("the hub %s works there, and one does at a time\nnext: slipway hub --nats=URL --creds=FILE  # of an account of its own, or 30 seconds after that hub's end", plaintext.OneLine(now.Hub))
+			const next = "\nnext: slipway hub --nats=URL --creds=FILE  # of an account of its own, or 30 seconds after that hub's end"
+			return fmt.Errorf("the hub %s works there, and one does at a time"+next, plaintext.OneLine(now.Hub))
 		default:
 			revision = at.Revision()
 		}

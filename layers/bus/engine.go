@@ -52,7 +52,7 @@ func NewStream(ctx context.Context, e Engine, c jetstream.StreamConfig) (jetstre
 			return nil, fmt.Errorf("it is there with other settings, %s\nnext: nats stream info %s  # change or remove it, or give the hub an account of its own", other, c.Name)
 		}
 		now, err := e.UpdateStream(ctx, want)
-		if IsFull(err) {
+		if isFull(err) {
 			return s, nil
 		}
 		return now, err
@@ -89,8 +89,8 @@ func settings(c jetstream.StreamConfig) (set map[string]any) {
 	return set
 }
 
-// IsFull reports whether the engine refuses a stream for which there is no space.
-func IsFull(err error) bool {
+// isFull reports whether the engine refuses a stream for which there is no space.
+func isFull(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && strings.Contains(api.Description, "insufficient storage")
 }
@@ -142,8 +142,9 @@ func openEngine(ctx context.Context, nc *nats.Conn, replicas int) (e Engine, err
 	if err := checkVersion(nc.ConnectedServerVersion()); err != nil {
 		return e, err
 	}
-	if nc.MaxPayload() < MaxPayload {
-		return e, fmt.Errorf("the NATS server takes messages of %s, and a report has up to %s\nnext: set max_payload: 8MB in the server's configuration", plaintext.SizeText(nc.MaxPayload()), plaintext.SizeText(MaxPayload))
+	if most := nc.MaxPayload(); most < MaxPayload {
+		const next = "\nnext: set max_payload: 8MB in the server's configuration"
+		return e, fmt.Errorf("the NATS server takes messages of %s, and a report has up to %s"+next, plaintext.SizeText(most), plaintext.SizeText(MaxPayload))
 	}
 	e = Engine{Replicas: cmp.Or(replicas, 1), Theirs: true}
 	if replicas == 0 && nc.ConnectedClusterName() != "" {
@@ -178,7 +179,7 @@ func (e Engine) Space(ctx context.Context, most int64) (int64, error) {
 		_, err := Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 			return e.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: probe, Subjects: []string{"space.probe"}, MaxBytes: most, Replicas: e.Replicas})
 		})
-		if IsFull(err) && most > 1<<20 {
+		if isFull(err) && most > 1<<20 {
 			continue
 		}
 		if err == nil {

@@ -162,7 +162,7 @@ func hasCode(err error, code jetstream.ErrorCode) bool {
 // isUnready reports whether the servers of a cluster do not know each other or a new stream yet.
 func isUnready(err error) bool {
 	var watch *nats.APIError // of the older API, which watches keys
-	return hasCode(err, fewServers) && !IsFull(err) || hasCode(err, otherStream) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+	return hasCode(err, fewServers) && !isFull(err) || hasCode(err, otherStream) || errors.Is(err, jetstream.ErrBucketNotFound) ||
 		errors.As(err, &watch) && (watch.Code == 503 || watch.ErrorCode == nats.JSErrCodeStreamNotFound)
 }
 
