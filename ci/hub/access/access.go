@@ -151,7 +151,7 @@ func post(ctx context.Context, address, digest string, in job.Join, out *job.Joi
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return "", err
+		return "", errors.Unwrap(err) // join names the address
 	}
 	defer response.Body.Close()
 	data, err := localfile.ReadAll(response.Body, "the hub's answer", maxAnswerBytes)
