@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -65,7 +66,9 @@ func TestJoinLeavesASilentHub(t *testing.T) {
 	t.Cleanup(func() { reachLimit = was })
 	reachLimit = time.Second
 	good, authority := startPage(t)
-	id, err := Join(t.Context(), startSilent(t)+","+good, Token("secret", authority))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // else the request itself ends after a minute
+	defer cancel()
+	id, err := Join(ctx, startSilent(t)+","+good, Token("secret", authority))
 	if err != nil || id.Hub != good || id.Name != "ann" {
 		t.Errorf("Join = %+v, %v; want ann at %s", id, err, good)
 	}
