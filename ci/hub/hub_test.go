@@ -64,18 +64,15 @@ func newHub(t *testing.T, edit ...func(*Options)) (*access.Client, func(role job
 }
 
 // newHubAnd is newHub, and also returns what the hub's page has.
-func newHubAnd(t *testing.T, edit ...func(*Hub)) (*access.Client, func(role job.Role, name string) *access.Client, *Hub) {
+func newHubAnd(t *testing.T, edit ...func(*Options)) (*access.Client, func(role job.Role, name string) *access.Client, *Hub) {
 	t.Helper()
 	hubs := make(chan *Hub, 1)
-	admin, invite := newHub(t, func(o *Options) {
+	admin, invite := newHub(t, append(edit, func(o *Options) {
 		o.Handler = func(_ context.Context, h *Hub, _ []string, _ []byte) (http.Handler, error) {
-			for _, change := range edit {
-				change(h)
-			}
 			hubs <- h
 			return http.NotFoundHandler(), nil
 		}
-	})
+	})...)
 	return admin, invite, <-hubs
 }
 

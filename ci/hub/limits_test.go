@@ -2,9 +2,12 @@ package hub
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 	"golang.org/x/sys/unix"
 
@@ -126,7 +130,8 @@ func TestPausedRolloutIsNotTold(t *testing.T) {
 
 // A list that does not fit into one answer comes in parts, each key once, also of a board's jobs alone.
 func TestListsComeInParts(t *testing.T) {
-	admin, invite, _ := newHubAnd(t, func(h *Hub) { h.index.partBytes = 3000 })
+	admin, invite, h := newHubAnd(t)
+	h.index.partBytes = 3000
 	station := invite(job.AStation, "bench-1")
 	names := namesOf("board", 40)
 	(&simulated{}).serve(t, station, names...)
@@ -214,6 +219,68 @@ func TestRequestsAtOnce(t *testing.T) {
 	if most.Load() != atOnce {
 		t.Errorf("the hub worked at %d requests at once; want %d", most.Load(), atOnce)
 	}
+}
+
+// One name cannot take the place of all others that wait for changes. A refusal, too, goes to nobody
+// but the sender.
+func TestPollsOfOneName(t *testing.T) {
+	const waits = "test.waits"
+	verbs[waits] = poll(func(_ *Hub, ctx context.Context, _ string, _ nothing) (nothing, error) {
+		<-ctx.Done()
+		return nothing{}, ctx.Err()
+	})
+	t.Cleanup(func() { delete(verbs, waits) }) // after the hub's end
+	_, invite, h := newHubAnd(t)
+	greedy, other := invite(job.AStation, "bench-1"), invite(job.AStation, "bench-2")
+	answers := make(chan *nats.Msg, maxPollsOf+10)
+	if _, err := greedy.ChanSubscribe("_INBOX_bench-1.x", answers); err != nil {
+		t.Fatal(err)
+	}
+	for range maxPollsOf + 1 {
+		if err := greedy.PublishRequest(job.Subject("bench-1", waits), "_INBOX_bench-1.x", []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var r bus.Refusal
+	if m := <-answers; json.Unmarshal(m.Data, &r) != nil || !r.Away || !strings.Contains(r.Text, "too many wait here") {
+		t.Errorf("poll %d of one name is answered with %s; want a refusal", maxPollsOf+1, m.Data)
+	}
+	if err := greedy.PublishRequest(job.Subject("bench-1", waits), "audit.forged", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, greedy, job.VerbAway, job.Alive{}, "")
+	if m, err := h.records.GetLastMsgForSubject(t.Context(), "audit.forged"); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		t.Errorf("the audit has %v, %v of the hub's answer", m, err)
+	}
+	ask[job.Changes](t, other, job.VerbMine, job.Wait{})
+}
+
+// A hub without a majority takes no artifacts, and closes the connection, so that the next try reaches
+// another hub.
+func TestUploadWithoutMajority(t *testing.T) {
+	var lost atomic.Bool
+	admin, _ := newHub(t, func(o *Options) {
+		o.Handler = func(_ context.Context, h *Hub, _ []string, _ []byte) (http.Handler, error) {
+			h.Majority = func() bool { return !lost.Load() }
+			return http.NotFoundHandler(), nil
+		}
+	})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(admin.Authority))
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	defer client.CloseIdleConnections()
+	for away, want := range map[bool]int{false: http.StatusUnauthorized, true: http.StatusServiceUnavailable} {
+		lost.Store(away)
+		r, err := client.Get("https://" + admin.Hub + "/v2/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode != want || r.Close != away {
+			t.Errorf("without a majority %v: %s, closed %v; want %d", away, r.Status, r.Close, want)
+		}
+	}
+	lost.Store(false)
 }
 
 // An answer that NATS would drop becomes a refusal with a next step.

@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -38,18 +39,27 @@ Every connection has TLS and an identity. The first start prints the line with w
 joins. ci/hub/README.md explains hubs.`
 	c.Example = `slipway hub --name=hub.example.com
 slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub
-slipway hub --name=h1 --cluster=h1,h2,h3`
+slipway hub --name=h1 --cluster=h1,h2,h3
+slipway hub --nats=nats://nats.example.com --creds=hub.creds  # records in another NATS, 2.11 or later`
 	names := c.Names("name", "the names and addresses by which others reach this machine, with commas between them; its host name if not given")
 	listen := c.Text("listen=ADDRESS", ":4222", "where stations and commands connect; :4222 if not given")
 	pageAt := c.Text("page=ADDRESS", ":8443", "where the web page is, and where others join; :8443 if not given")
 	cluster := c.Names("cluster", "three hubs that keep the same records, one of them this one: HOST or HOST:PORT of each, where they reach each other; port 6222 if not given")
+	nats := c.Text("nats=URL", "", "keep the records in another NATS with JetStream: nats://HOST or tls://HOST, several with commas between them")
+	creds := c.Text("creds=FILE", "", "the credentials of that NATS, in its own form")
+	replicas := c.choice("replicas", []string{"1", "3"}, "how many servers of that NATS keep each record; 3 in a cluster if not given, else 1")
 	state := c.hubState()
+	c.check = func([]string) error {
+		return errors.Join(c.refuseTogether("nats", "cluster"), c.needs("creds", "nats"), c.needs("replicas", "nats"))
+	}
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		o, err := hubOptions(*names, *state)
 		if err != nil {
 			return err
 		}
 		o.Listen, o.Page, o.Log, o.Handler, o.Cluster = *listen, *pageAt, io.Discard, hubpage.New, *cluster
+		o.NATS, o.Creds = *nats, *creds
+		o.Replicas, _ = strconv.Atoi(*replicas) // "" is 0
 		o.First = func(others []string) {
 			fmt.Fprintf(stdout, "the other hubs join this one. On this machine, for each:\n  slipway hub invite hub %s\n", strings.Join(others, "\n  slipway hub invite hub "))
 		}
@@ -133,7 +143,7 @@ the hub's state folder. Add it in the browser's settings.`
 // to nobody.
 func pageLink(ctx context.Context, client *access.Client) (string, error) {
 	i, err := access.Ask[job.Invitation](ctx, client, job.VerbOpen, struct{}{})
-	return fmt.Sprintf("https://%s/in#%s", client.Hub, i.Secret), err
+	return fmt.Sprintf("https://%s/in#%s", client.Page(), i.Secret), err
 }
 
 func hubInvitePersonCommand() *Command {

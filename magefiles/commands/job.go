@@ -400,9 +400,6 @@ func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep b
 	if err != nil {
 		return err
 	}
-	if err := os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")); err != nil { // its identities are of this hub alone
-		return err
-	}
 	o := local.Options{Dir: dir, Virtual: []string{spec.Board}, Program: program, Log: stderr}
 	return local.Run(ctx, o, func(ctx context.Context, client *access.Client) error {
 		link, err := pageLink(ctx, client)

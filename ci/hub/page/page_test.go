@@ -3,6 +3,8 @@ package page
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -229,8 +231,9 @@ func (s *site) stranger() reader {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := s.admin.HTTP()
-	c.Jar = jar
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(s.admin.Authority))
+	c := &http.Client{Jar: jar, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s.t.Cleanup(c.CloseIdleConnections)
 	return reader{c, s.t, "https://" + s.address}
