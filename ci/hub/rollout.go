@@ -76,8 +76,8 @@ func (h *Hub) beginRollout(ctx context.Context, who string, r job.Rollout) (_ jo
 // person wished. So the same request twice is one rollout, also if its boards are others by now.
 func (h *Hub) hasBegun(who string, wish job.Rollout) (s job.RolloutState, known bool, err error) {
 	old, e, known := get[job.Rollout](h.index, "rollouts", bus.Key(wish.ID))
-	same := old.By == who && old.From == wish.From && (old.From != "" || old.Artifact == wish.Artifact && old.Pattern == wish.Pattern && reflect.DeepEqual(old.Steps, wish.Steps))
-	if known && !same {
+	same := old.Artifact == wish.Artifact && old.Pattern == wish.Pattern && reflect.DeepEqual(old.Steps, wish.Steps)
+	if known && (old.By != who || old.From != wish.From || old.From == "" && !same) {
 		return s, true, fmt.Errorf("the ID %s is another rollout's: %w", wish.ID, bus.ErrConflict)
 	}
 	return h.look(old, e.revision, false).state, known, nil
