@@ -194,7 +194,7 @@ func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request
 			return nil, fmt.Errorf("write the audit: %w", err)
 		}
 	}
-	told := h.index.nextTold()
+	told := h.index.heard()
 	answer, err := v.answer(h, ctx, who, request)
 	if err != nil && h.knowsMore(ctx, told) {
 		answer, err = v.answer(h, ctx, who, request)
@@ -217,18 +217,10 @@ func (h *Hub) check(ctx context.Context) error {
 	return h.index.catchUp(ctx)
 }
 
-// knowsMore reports whether this hub knows more than when told was its index's. Then a refusal may
+// knowsMore reports whether this hub knows more than when its index had heard told. Then a refusal may
 // be wrong: another hub had changed the key.
-func (h *Hub) knowsMore(ctx context.Context, told <-chan struct{}) bool {
-	if h.folder.replicas() == 1 || h.index.catchUp(ctx) != nil {
-		return false
-	}
-	select {
-	case <-told:
-		return true
-	default:
-		return false
-	}
+func (h *Hub) knowsMore(ctx context.Context, told int) bool {
+	return h.folder.replicas() > 1 && h.index.catchUp(ctx) == nil && h.index.heard() != told
 }
 
 func (h *Hub) refuse(ctx context.Context, role job.Role, who, name string, request []byte, why error) error {
@@ -268,16 +260,32 @@ type Audit struct {
 	First   uint64   `json:"first"` // number of the first record
 }
 
-// AuditWish asks for the records before one, or for the newest.
-type AuditWish struct {
-	Before uint64 `json:"before,omitempty"`
+// readFrom returns the first message of a subject from a number on, "" for any subject. The engine answers
+// nobody for a moment after a removal, which changes the account.
+func readFrom(ctx context.Context, s jetstream.Stream, n uint64, subject string) (*jetstream.RawStreamMsg, error) {
+	return bus.Agree(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		if subject == "" {
+			return s.GetMsg(ctx, n)
+		}
+		return s.GetMsg(ctx, n, jetstream.WithGetMsgSubject(subject))
+	})
+}
+
+// lastOf returns the last message of a subject, an empty one if there is none.
+func lastOf(ctx context.Context, s jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	m, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.GetLastMsgForSubject(ctx, subject)
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return &jetstream.RawStreamMsg{}, nil
+	}
+	return m, err
 }
 
 // auditShown is how many records readAudit returns.
 const auditShown = 500
 
-func (h *Hub) readAudit(ctx context.Context, _ string, in AuditWish) (Audit, error) {
-	// The engine answers nobody for a moment after a removal, which changes the account.
+func (h *Hub) readAudit(ctx context.Context, _ string, in job.ListWish) (Audit, error) {
 	info, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return h.records.Info(ctx) })
 	if err != nil {
 		return Audit{}, err
@@ -288,7 +296,7 @@ func (h *Hub) readAudit(ctx context.Context, _ string, in AuditWish) (Audit, err
 		last = min(last, in.Before-1)
 	}
 	for seq := last; seq > 0 && seq+auditShown > last; seq-- {
-		m, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) { return h.records.GetMsg(ctx, seq) })
+		m, err := readFrom(ctx, h.records, seq, "")
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break // older ones are gone
 		}

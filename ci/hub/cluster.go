@@ -159,15 +159,14 @@ var errNoMajority = errors.New("this hub does not reach a majority of the hubs, 
 // announce keeps where this hub is reached. It returns once the hub's own index has that.
 func (h *Hub) announce(ctx context.Context) error {
 	key := bus.Key(h.folder.Name)
-	old, _ := h.index.get("hubs", key)
-	data, err := json.Marshal(h.Place)
-	if err != nil || string(old.value) == string(data) {
-		return err
-	}
-	if err := h.audit(ctx, Record{Who: h.folder.Name, Role: job.AHub, Verb: "announce", What: string(data)}); err != nil {
-		return err
-	}
-	_, err = h.write(ctx, h.hubs, key, h.Place, old.revision, 0)
+	_, _, err := edit(ctx, h, h.hubs, key, func(p *job.HubPlace, _ bool) error {
+		if *p == h.Place {
+			return errSame
+		}
+		*p = h.Place
+		data, _ := json.Marshal(p) // never fails
+		return h.audit(ctx, Record{Who: h.folder.Name, Role: job.AHub, Verb: "announce", What: string(data)})
+	})
 	return err
 }
 
@@ -175,8 +174,7 @@ func (h *Hub) announce(ctx context.Context) error {
 func (h *Hub) places() (addresses, pages []string) {
 	all := []job.HubPlace{h.Place}
 	for _, host := range h.folder.others() {
-		var p job.HubPlace
-		if e, known := h.index.get("hubs", bus.Key(host)); known && json.Unmarshal(e.value, &p) == nil {
+		if p, _, known := get[job.HubPlace](h.index, "hubs", bus.Key(host)); known {
 			all = append(all, p)
 		}
 	}

@@ -42,6 +42,7 @@ type Hub struct {
 	artifacts                     *artifacts.Artifacts
 	index                         *index
 	told                          sync.Map // by station, the revision of rollouts up to which it was told
+	gates                         sync.Map // by rollout
 
 	// Admit makes the JWT of a person or station whose invitation was right. Revoke ends the
 	// connections of these keys, and admits them no more.
@@ -98,7 +99,7 @@ func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration, fit
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.rollouts, h.hubs, h.rows)
+	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.invites, h.rollouts, h.hubs, h.rows)
 	return h, err
 }
 

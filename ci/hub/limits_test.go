@@ -24,19 +24,31 @@ import (
 	"slipway/layers/localfile"
 )
 
-// A poll is answered up to where the engine has told all. This hub's own write may be newer than
-// another hub's that it does not know yet.
-func TestPollsFollowTheEngine(t *testing.T) {
-	x := &index{changed: make(chan struct{}), told: make(chan struct{}), keys: map[string]map[string]entry{"jobs": {}}, until: map[string]uint64{}}
-	h := &Hub{index: x}
-	write := func(id string, revision uint64) {
-		j := wish
-		j.ID, j.State = id, job.Queued
-		data, err := json.Marshal(j)
+// newBook returns a hub with an index and no engine, and a function that writes a key there.
+func newBook(t testing.TB) (*Hub, func(bucket, key string, form any, revision uint64)) {
+	t.Helper()
+	x, err := newIndex(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Hub{index: x}, func(bucket, key string, form any, revision uint64) {
+		data, err := json.Marshal(form)
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.put("jobs", j.Key(), entry{value: data, revision: revision})
+		x.put(bucket, data, entry{key: key, revision: revision, at: time.Now()})
+	}
+}
+
+// A poll is answered up to where the engine has told all. This hub's own write may be newer than
+// another hub's that it does not know yet.
+func TestPollsFollowTheEngine(t *testing.T) {
+	h, put := newBook(t)
+	x := h.index
+	write := func(id string, revision uint64) {
+		j := wish
+		j.ID, j.State = id, job.Queued
+		put("jobs", j.Key(), j, revision)
 	}
 	ask := func(since uint64) (ids []string, until uint64) {
 		all, _ := h.jobsOf(t.Context(), "bench-1", job.Wait{Since: since})
@@ -75,15 +87,10 @@ func TestPollsFollowTheEngine(t *testing.T) {
 // A station is not told of queued jobs of a rollout that is paused. Its poll is answered once the
 // rollout goes on, also if that was between two polls.
 func TestPausedRolloutIsNotTold(t *testing.T) {
-	x := &index{changed: make(chan struct{}), told: make(chan struct{}), keys: map[string]map[string]entry{"jobs": {}, "rollouts": {}}, until: map[string]uint64{}}
-	h := &Hub{index: x}
+	h, write := newBook(t)
 	put := func(bucket, key string, form any, revision uint64) {
-		data, err := json.Marshal(form)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x.put(bucket, key, entry{value: data, revision: revision})
-		x.reach(bucket, revision)
+		write(bucket, key, form, revision)
+		h.index.reach(bucket, revision)
 	}
 	set := func(w job.Wish, revision uint64) {
 		put("rollouts", "R1", job.Rollout{ID: "R1", Wish: w}, revision)
@@ -114,6 +121,46 @@ func TestPausedRolloutIsNotTold(t *testing.T) {
 	set(job.Go, 4)
 	if n := <-told; n != 1 {
 		t.Errorf("after a resume, the poll has %d jobs; want 1", n)
+	}
+}
+
+// A list that does not fit into one answer comes in parts, each key once, also of a board's jobs alone.
+func TestListsComeInParts(t *testing.T) {
+	admin, invite, _ := newHubAnd(t, func(h *Hub) { h.index.partBytes = 3000 })
+	station := invite(job.AStation, "bench-1")
+	names := namesOf("board", 40)
+	(&simulated{}).serve(t, station, names...)
+	for _, name := range append(names, names[:20]...) {
+		j := wish
+		j.ID, j.Name = job.NewID(), name
+		ask[job.Change](t, admin, job.VerbJobAdd, j)
+	}
+	if first := ask[job.BoardList](t, admin, job.VerbBoardList, job.ListWish{}); first.Next == "" || len(first.Boards) < 2 || len(first.Boards) > 20 {
+		t.Errorf("the first part has %d boards, and the next one begins after %q", len(first.Boards), first.Next)
+	}
+	boards, err := access.List[job.BoardList](t.Context(), admin, job.VerbBoardList, job.ListWish{})
+	var got []string
+	for _, b := range boards.Boards {
+		got = append(got, b.Name)
+	}
+	if err != nil || !slices.Equal(got, names) {
+		t.Errorf("the boards are %v, %v", got, err)
+	}
+	for want, wish := range map[int]job.ListWish{60: {}, 2: {Board: names[3]}, 1: {Board: names[30]}, 0: {Failed: true}} {
+		jobs, err := access.List[job.Changes](t.Context(), admin, job.VerbJobList, wish)
+		ids := map[string]bool{}
+		for _, c := range jobs.Jobs {
+			ids[c.Job.ID] = true
+		}
+		if err != nil || len(ids) != want || len(jobs.Jobs) != want {
+			t.Errorf("%+v has %d jobs, %d of them once, %v; want %d", wish, len(jobs.Jobs), len(ids), err, want)
+		}
+	}
+	if b, err := access.FindBoard(t.Context(), admin, "bench-1/"+names[39]); err != nil || b.Name != names[39] {
+		t.Errorf("FindBoard = %+v, %v", b, err)
+	}
+	if _, err := access.FindBoard(t.Context(), admin, "bord-12"); err == nil || !strings.Contains(err.Error(), "did you mean") {
+		t.Errorf("FindBoard of no board: %v; want a name that is much like it", err)
 	}
 }
 

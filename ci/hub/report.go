@@ -33,9 +33,8 @@ func reportOf(in job.ReportWish, header nats.Header, n uint64, at time.Time) job
 
 // listReports lists the reports of a board.
 func (h *Hub) listReports(ctx context.Context, _ string, in job.ReportWish) (all job.Reports, err error) {
-	reader, err := h.reports.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{"report." + bus.Key(in.Station, in.Name)}, HeadersOnly: true, InactiveThreshold: 10 * time.Second,
-	})
+	of := jetstream.OrderedConsumerConfig{FilterSubjects: []string{"report." + bus.Key(in.Station, in.Name)}, HeadersOnly: true, InactiveThreshold: 10 * time.Second}
+	reader, err := bus.Agree(ctx, func(ctx context.Context) (jetstream.Consumer, error) { return h.reports.OrderedConsumer(ctx, of) })
 	if err != nil {
 		return all, err
 	}
@@ -57,14 +56,12 @@ func (h *Hub) listReports(ctx context.Context, _ string, in job.ReportWish) (all
 // getReport returns a report of a board: by its number, that of a job, or the newest.
 func (h *Hub) getReport(ctx context.Context, who string, in job.ReportWish) (job.Report, error) {
 	subject := "report." + bus.Key(in.Station, in.Name)
-	var m *jetstream.RawStreamMsg
-	var err error
+	read := func() (*jetstream.RawStreamMsg, error) { return lastOf(ctx, h.reports, subject) }
 	if in.N > 0 {
-		m, err = h.reports.GetMsg(ctx, in.N)
-	} else {
-		m, err = h.reports.GetLastMsgForSubject(ctx, subject)
+		read = func() (*jetstream.RawStreamMsg, error) { return readFrom(ctx, h.reports, in.N, subject) }
 	}
-	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Subject != subject {
+	m, err := read()
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && (m.Sequence == 0 || in.N > 0 && m.Sequence != in.N) {
 		return job.Report{}, fmt.Errorf("%s of %s has no such report\nnext: slipway hub report %s --list", in.Name, in.Station, in.Name)
 	}
 	if err != nil {

@@ -284,9 +284,9 @@ func Drain(ctx context.Context, c *access.Client, name string, back bool) error 
 	if _, err := access.Ask[struct{}](ctx, c, job.VerbDrain, job.Drain{Station: name, Back: back}); err != nil || back {
 		return err
 	}
-	all, err := access.Ask[job.Changes](ctx, c, job.VerbJobList, struct{}{})
+	all, err := access.List[job.Changes](ctx, c, job.VerbJobList, job.ListWish{Station: name, Open: true})
 	for _, change := range all.Jobs {
-		if j := change.Job; err == nil && j.Station == name && j.State == job.Running {
+		if j := change.Job; err == nil && j.State == job.Running {
 			_, err = access.Wait(ctx, c, j.ID)
 		}
 	}

@@ -307,7 +307,8 @@ func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec
 			if r.Artifact, err = pushToHub(ctx, spec); err != nil {
 				return err
 			}
-			begun, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutAdd, r)
+			r.ID = job.NewID() // so that it is one rollout, also if the hub's answer is lost
+			begun, err := access.AskOn[job.RolloutState](ctx, client, job.VerbRolloutAdd, r)
 			if err != nil {
 				return err
 			}
@@ -443,7 +444,7 @@ slipway rollout back 06FQ3C8T9KX2M4Z7 --yes`
 		if err != nil {
 			return err
 		}
-		wish := job.RolloutBack{ID: words[0], DryRun: true}
+		wish := job.RolloutBack{ID: words[0], New: job.NewID(), DryRun: true}
 		s, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
 		if err != nil || *dryRun {
 			return printResult(s, err, *asJSON, func(w io.Writer) error {
@@ -455,7 +456,7 @@ slipway rollout back 06FQ3C8T9KX2M4Z7 --yes`
 			err = confirm(fmt.Sprintf("Bring %s onto %d boards?", s.Artifact, s.Boards))
 		}
 		if wish.DryRun = false; err == nil {
-			s, err = access.Ask[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
+			s, err = access.AskOn[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
 		}
 		if err == nil {
 			_, err = followRollout(ctx, client, s, *asJSON)

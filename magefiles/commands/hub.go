@@ -202,14 +202,17 @@ func (c *Command) onHub(work func(ctx context.Context, client *access.Client, wo
 	})
 }
 
-// lists completes a command that asks a hub for a list, edits it, and prints it as JSON or by show.
-func lists[All any](c *Command, verb string, show func(w io.Writer, all All) error, edit ...func(*All)) *Command {
+// lists completes a command that asks a hub for a list, and prints it as JSON or by show.
+func lists[All any](c *Command, verb string, show func(w io.Writer, all All) error) *Command {
+	return listsBy(c, verb, func() job.ListWish { return job.ListWish{} }, func(*All) {}, show)
+}
+
+// listsBy is lists for the list that a wish names, and edits it before it is printed.
+func listsBy[All any](c *Command, verb string, wish func() job.ListWish, edit func(*All), show func(w io.Writer, all All) error) *Command {
 	asJSON := c.Switch("json", "print them as JSON")
 	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
-		all, err := access.Ask[All](ctx, client, verb, struct{}{})
-		for _, one := range edit {
-			one(&all)
-		}
+		all, err := access.List[All](ctx, client, verb, wish())
+		edit(&all)
 		return printResult(all, err, *asJSON, func(w io.Writer) error { return show(w, all) })
 	})
 	return c
@@ -266,12 +269,15 @@ func hubBoardsCommand() *Command {
 }
 
 func hubPeopleCommand() *Command {
-	c := New("people", "List the people and stations that joined a hub")
+	c := New("people", "List the people and stations that joined a hub, and open invitations")
 	c.Example = `slipway hub people --json`
 	return lists(c, job.VerbPeople, func(w io.Writer, people job.People) error {
-		return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) []any {
-			role := plaintext.Either(p.Key == "", "removed", string(p.Role))
-			return []any{p.Name, role, p.Since.Format(time.DateTime), p.By}
+		return table(w, "NAME\tROLE\tSINCE\tBY", slices.Concat(people.People, people.Invited), func(p job.Person) []any {
+			role, since := plaintext.Either(p.Key == "", "removed", string(p.Role)), p.Since.Format(time.DateTime)
+			if !p.Until.IsZero() {
+				role, since = "invited as "+string(p.Role), "until "+p.Until.Format(time.DateTime)
+			}
+			return []any{p.Name, role, since, p.By}
 		})
 	})
 }
@@ -330,15 +336,22 @@ func table[T any](w io.Writer, title string, all []T, cells func(T) []any) error
 }
 
 func hubRemoveCommand() *Command {
-	c := New("remove NAME", "Refuse a person or a station from now on, and end its connections")
+	c := New("remove NAME", "Refuse a person or a station from now on, end its connections, and withdraw its invitations")
 	c.Example = `slipway hub remove bench-3`
 	return c.wishes(job.VerbRemove, func(words []string) any { return job.Person{Name: words[0]} })
 }
 
 func hubLogCommand() *Command {
 	c := New("log", "Print who asked a hub for which change, the newest last")
-	c.Example = `slipway hub log --json`
-	return lists(c, job.VerbAudit, func(w io.Writer, audit hub.Audit) error {
+	c.Long = `It prints 500 records, and the line that prints older ones.`
+	c.Example = `slipway hub log --json
+slipway hub log --before=1201`
+	before := c.Number("before", 0, 1, "print the records before this number; the newest if not given")
+	wish := func() job.ListWish { return job.ListWish{Before: uint64(*before)} }
+	return listsBy(c, job.VerbAudit, wish, func(*hub.Audit) {}, func(w io.Writer, audit hub.Audit) error {
+		if audit.First > 1 {
+			defer fmt.Fprintf(w, "for older ones: slipway hub log --before=%d\n", audit.First)
+		}
 		return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) []any {
 			what := plaintext.Either(r.Refused == "", r.What, "refused: "+r.Refused)
 			return []any{r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, what}

@@ -38,16 +38,14 @@ func jobListCommand() *Command {
 slipway job list --json`
 	board := c.Text("board=BOARD", "", "only those of this kind of board, or of the board with this name")
 	failed := c.Switch("failed", "only those that failed")
-	return lists(c, job.VerbJobList, func(w io.Writer, all job.Changes) error {
+	wish := func() job.ListWish { return job.ListWish{Board: *board, Failed: *failed} }
+	return listsBy(c, job.VerbJobList, wish, func(all *job.Changes) {
+		slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job.ID, b.Job.ID)) })
+	}, func(w io.Writer, all job.Changes) error {
 		return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) []any {
 			j := c.Job
 			return []any{j.ID, j.Station, j.Subject(), j.Board, job.StepNames(j.Steps), j.By, stateOf(j)}
 		})
-	}, func(all *job.Changes) {
-		all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
-			return *board != "" && c.Job.Board != *board && c.Job.Name != *board || *failed && (c.Job.Result == nil || !c.Job.Result.Kind.Failed())
-		})
-		slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job.ID, b.Job.ID)) })
 	})
 }
 

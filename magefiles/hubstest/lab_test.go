@@ -211,7 +211,7 @@ func (l *Lab) makeStation(ctx context.Context, name string) (*Machine, error) {
 func (l *Lab) WaitForBoards(ctx context.Context) error {
 	var last error
 	err := until(ctx, func() bool {
-		list, err := Ask[job.BoardList](ctx, l, job.VerbBoardList, struct{}{})
+		list, err := access.List[job.BoardList](ctx, l.Admin, job.VerbBoardList, job.ListWish{})
 		free := 0
 		for _, b := range list.Boards {
 			if b.Heard && b.Job == "" {
@@ -245,7 +245,7 @@ func (l *Lab) Alive() (err error) {
 // KeepBooks reads the files of all boards, and compares them with what the hub says. It returns all
 // jobs.
 func (l *Lab) KeepBooks(ctx context.Context) ([]job.Change, error) {
-	list, err := Ask[job.Changes](ctx, l, job.VerbJobList, struct{}{})
+	list, err := access.List[job.Changes](ctx, l.Admin, job.VerbJobList, job.ListWish{})
 	if err != nil {
 		return nil, err
 	}

@@ -294,3 +294,8 @@ func Ask[Out any](ctx context.Context, c *Client, verb string, in any) (out Out,
 	}
 	return out, bus.Request(ctx, c.Conn, job.Subject(c.Name, verb), in, &out)
 }
+
+// List asks for a list, and reads all of its parts.
+func List[Out any](ctx context.Context, c *Client, verb string, wish job.ListWish) (Out, error) {
+	return job.ReadList(wish, func(w job.ListWish) (Out, error) { return Ask[Out](ctx, c, verb, w) })
+}

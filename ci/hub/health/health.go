@@ -160,7 +160,7 @@ func ofStations(ctx context.Context, id access.Identity) []doctor.Finding {
 	}
 	defer client.Close()
 	stations, err := access.Ask[job.StationList](ctx, client, job.VerbStationList, struct{}{})
-	boards, boardsErr := access.Ask[job.BoardList](ctx, client, job.VerbBoardList, struct{}{})
+	boards, boardsErr := access.List[job.BoardList](ctx, client, job.VerbBoardList, job.ListWish{})
 	if err := errors.Join(err, boardsErr); err != nil {
 		return []doctor.Finding{{What: "hub", State: doctor.Stops, Saw: err.Error(), Why: "it does not answer requests", Fix: "on its machine: " + host.ProgramName() + " doctor --hub"}}
 	}

@@ -36,7 +36,7 @@ type follower struct {
 
 	mu      sync.Mutex
 	last    *state
-	changed <-chan struct{}             // closed once the hub knows more than last
+	changed <-chan struct{}             // gets something when the hub knows more than last
 	events  map[string][]progress.Event // by the job's key
 	moved   bool                        // there are events that last lacks
 
@@ -97,7 +97,7 @@ func (f *follower) look(age time.Duration) (*state, error) {
 			return f.last, nil
 		}
 	}
-	f.changed, f.moved = f.h.Changed(), false
+	f.moved = false
 	now, err := readState(f.ctx, f.h)
 	if err != nil {
 		return nil, err

@@ -977,7 +977,7 @@ func TestOwnHub(t *testing.T) {
 	s.end()
 	var p *Page
 	s.options.Handler = func(ctx context.Context, h *hub.Hub, names []string, authority []byte) (http.Handler, error) {
-		p = &Page{h: h, follower: follower{ctx: ctx, h: h, events: map[string][]progress.Event{}}}
+		p = &Page{h: h, follower: follower{ctx: ctx, h: h, changed: h.Changed(ctx), events: map[string][]progress.Event{}}}
 		return New(ctx, h, names, authority)
 	}
 	s.start()

@@ -46,11 +46,16 @@ type board struct {
 // thePage asks what all pages show.
 var thePage = job.Person{Name: "page", Role: job.Viewer}
 
+// listOf asks the hub for a list, part after part.
+func listOf[List any](ctx context.Context, h *hub.Hub, verb string) (List, error) {
+	return job.ReadList(job.ListWish{}, func(w job.ListWish) (List, error) { return ask[List](ctx, h, thePage, verb, w) })
+}
+
 // readState asks the hub what it knows.
 func readState(ctx context.Context, h *hub.Hub) (*state, error) {
-	boards, err := ask[job.BoardList](ctx, h, thePage, job.VerbBoardList, struct{}{})
+	boards, err := listOf[job.BoardList](ctx, h, job.VerbBoardList)
 	stations, err2 := ask[job.StationList](ctx, h, thePage, job.VerbStationList, struct{}{})
-	jobs, err3 := ask[job.Changes](ctx, h, thePage, job.VerbJobList, struct{}{})
+	jobs, err3 := listOf[job.Changes](ctx, h, job.VerbJobList)
 	rollouts, err4 := ask[job.Rollouts](ctx, h, thePage, job.VerbRollouts, struct{}{})
 	s := newState(boards.Boards, stations.Stations, jobs.Jobs)
 	s.Rollouts = rollouts.Rollouts

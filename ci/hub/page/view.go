@@ -31,7 +31,7 @@ type view struct {
 	live   bool   // only the parts that follow what happens
 
 	People []job.Person
-	audit  []hub.Record
+	audit  hub.Audit
 	Log    shownLog
 	Pages  [][2]string // links to more of a list
 
@@ -410,7 +410,10 @@ func (v *view) peoplePage() bool {
 	s := section{ID: "people", Title: "People and stations", Form: "people"}
 	for _, p := range v.People {
 		r := row{Class: "passed", Name: p.Name, Saw: join(" · ", string(p.Role), plaintext.Either(p.By == "", "", "by "+p.By)), Took: clock(p.Since)}
-		if p.Key == "" {
+		switch {
+		case !p.Until.IsZero():
+			r.Class, r.Saw = "cached", r.Saw+" · invited until "+clock(p.Until)
+		case p.Key == "":
 			r.Class, r.Saw = "skipped", r.Saw+" · removed"
 		}
 		s.Rows = append(s.Rows, r)
@@ -421,13 +424,16 @@ func (v *view) peoplePage() bool {
 
 func loadPeople(ctx context.Context, p *Page, who job.Person, v *view) error {
 	all, err := ask[job.People](ctx, p.h, who, job.VerbPeople, struct{}{})
-	v.People = all.People
+	v.People = append(all.People, all.Invited...)
 	return err
 }
 
 func (v *view) auditPage() bool {
 	s := section{ID: "audit", Title: "Audit", Aside: "the newest first"}
-	for _, a := range slices.Backward(v.audit) {
+	if v.audit.First > 1 {
+		s.Form, v.Pages = "pages", [][2]string{{"older", fmt.Sprintf("?before=%d", v.audit.First)}}
+	}
+	for _, a := range slices.Backward(v.audit.Records) {
 		class := plaintext.Either(a.Refused == "", "passed", "failed")
 		s.Rows = append(s.Rows, row{Class: class, Name: a.Who + ": " + a.Verb, Saw: plaintext.ShortLine(cmp.Or(a.Refused, strings.Trim(a.What, "{}"))), Took: clock(a.At)})
 	}
@@ -435,8 +441,8 @@ func (v *view) auditPage() bool {
 	return v.show(s)
 }
 
-func loadAudit(ctx context.Context, p *Page, who job.Person, v *view) error {
-	all, err := ask[hub.Audit](ctx, p.h, who, job.VerbAudit, struct{}{})
-	v.audit = all.Records
+func loadAudit(ctx context.Context, p *Page, who job.Person, v *view) (err error) {
+	before, _ := strconv.ParseUint(v.Query.Get("before"), 10, 64) // none is the newest
+	v.audit, err = ask[hub.Audit](ctx, p.h, who, job.VerbAudit, job.ListWish{Before: before})
 	return err
 }
