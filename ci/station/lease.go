@@ -98,6 +98,7 @@ func (s *station) form() job.Station {
 	machine, _ := os.Hostname()
 	return job.Station{
 		V: job.Version, Name: s.Identity.Name, Instance: s.record.instance(), Epoch: s.record.Epoch, Machine: machine,
-		Program: images.ThisProgram().Version, Arch: runtime.GOARCH, Parallel: s.Parallel, Builds: slices.Contains(s.config.Does, job.Build), FreeBytes: s.alive().FreeBytes, Names: s.deviceNames(),
+		Program: images.ThisProgram().Version, Arch: runtime.GOARCH, Parallel: s.Parallel,
+		Builds: slices.Contains(s.config.Does, job.Build), FreeBytes: s.alive().FreeBytes, Names: s.deviceNames(),
 	}
 }

@@ -85,7 +85,10 @@ type keeper struct {
 
 // keepPlace keeps a place until ctx ends, also while nothing is flashed there.
 func (s *station) keepPlace(ctx context.Context, name string) error {
-	k := &keeper{s: s, name: name, Config: s.config.Places[name].config, marker: filepath.Join(s.State, "places", name), days: map[string]int64{}, sent: map[string]os.FileInfo{}}
+	k := &keeper{
+		s: s, name: name, Config: s.config.Places[name].config, marker: filepath.Join(s.State, "places", name),
+		days: map[string]int64{}, sent: map[string]os.FileInfo{},
+	}
 	data, _ := localfile.Read(k.marker, 1<<20)
 	_ = json.Unmarshal(data, &k.days) // none: all is sent again, and the hub has each card once
 	for ctx.Err() == nil {
@@ -118,8 +121,11 @@ func (k *keeper) sendCards(ctx context.Context) error {
 			err = k.sendDay(ctx, dir)
 		}
 	}
-	if tomorrow := time.Now().Add(24 * time.Hour).UTC().Format(time.DateOnly); len(days) > 0 && filepath.Base(days[len(days)-1]) > tomorrow {
-		k.s.sayError(ctx, "the place "+k.name, fmt.Errorf("its record has the day %s, so this machine's clock is behind, or was ahead; the hub gets all cards\nnext: timedatectl", filepath.Base(days[len(days)-1])))
+	if len(days) > 0 {
+		last := filepath.Base(days[len(days)-1])
+		if tomorrow := time.Now().Add(24 * time.Hour).UTC().Format(time.DateOnly); last > tomorrow {
+			k.s.sayError(ctx, "the place "+k.name, fmt.Errorf("its record has the day %s, so this machine's clock is behind, or was ahead; the hub gets all cards\nnext: timedatectl", last))
+		}
 	}
 	return err
 }

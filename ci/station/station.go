@@ -106,7 +106,10 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	o.Parallel, o.tick, o.overtime = cmp.Or(o.Parallel, config.Parallel), cmp.Or(o.tick, 500*time.Millisecond), cmp.Or(o.overtime, 3*time.Minute)
-	s := &station{Options: o, config: config, boards: newBoards(), leased: make(chan struct{}, 1), reconnected: make(chan struct{}, 1), works: map[string]*work{}, done: map[string]uint64{}}
+	s := &station{
+		Options: o, config: config, boards: newBoards(), leased: make(chan struct{}, 1), reconnected: make(chan struct{}, 1),
+		works: map[string]*work{}, done: map[string]uint64{},
+	}
 	s.lease.Store(noLease(30 * time.Second))
 	if s.reached == nil {
 		s.reached = func(string) {}
@@ -215,7 +218,8 @@ func (s *station) connect(ctx context.Context) error {
 
 func isRefused(err error) bool {
 	var certificate *tls.CertificateVerificationError
-	return errors.As(err, &certificate) || slices.ContainsFunc([]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrConnectionClosed}, func(one error) bool { return errors.Is(err, one) })
+	refusals := []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrConnectionClosed}
+	return errors.As(err, &certificate) || slices.ContainsFunc(refusals, func(one error) bool { return errors.Is(err, one) })
 }
 
 // dial makes the connections that are not there yet.

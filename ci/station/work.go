@@ -260,8 +260,8 @@ func (w *work) again(ctx context.Context) (bool, error) {
 
 // begin writes the order and starts the child, while no other run can have the lease.
 func (w *work) begin(ctx context.Context) (bool, error) {
-	c := w.change()
-	if !w.s.lease.Load().holds() {
+	c, l := w.change(), w.s.lease.Load() // which may be lost meanwhile
+	if !l.holds() {
 		pause(ctx, w.news, w.s.tick)
 		return false, nil
 	}
@@ -277,12 +277,8 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 	if fetch.IsNetworkError(err) {
 		return false, err // it is tried again
 	}
-	end := w.s.lease.Load().end()
-	if end == 0 { // it was lost meanwhile
-		return false, nil
-	}
 	if err == nil {
-		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: end})
+		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: l.end()})
 	}
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
@@ -386,8 +382,8 @@ func (w *work) outwait(ctx context.Context) (bool, error) {
 	c := w.change()
 	limit := min(time.Duration(c.Job.LimitMS)*time.Millisecond, longest) + w.s.overtime
 	if left := w.since + limit - job.BootTime(); left > 0 {
-		note := fmt.Sprintf("job %s was begun with another state folder (%s), and its process may live until %s; next: slipway job abandon %[1]s %[4]s  # if none works on this board any more",
-			w.id, c.Job.Claim.Instance, time.Now().Add(left).Format("15:04"), w.s.Identity.Name)
+		note := fmt.Sprintf("job %s was begun with another state folder (%s), and its process may live until %s;", w.id, c.Job.Claim.Instance, time.Now().Add(left).Format("15:04"))
+		note += fmt.Sprintf(" next: slipway job abandon %s %s  # if none works on this board any more", w.id, w.s.Identity.Name)
 		w.s.sayError(ctx, w.name+" is left alone", errors.New(note))
 		w.s.setNote(w.name, note)
 		defer w.s.setNote(w.name, "")

@@ -501,7 +501,7 @@ slipway station bench.yml --parallel=4`
 		progress.Release(ctx)
 		return unlessStopped(ctx, station.Run(ctx, o))
 	})
-	return c.with(stationListCommand(), stationDrainCommand(), stationNameCommand())
+	return c.with(stationListCommand(), stationDrainCommand(), stationNameCommand(), stationUnnameCommand())
 }
 
 func stationOptions(id access.Identity, config string) (station.Options, error) {
@@ -536,20 +536,28 @@ func stationListCommand() *Command {
 }
 
 func stationNameCommand() *Command {
-	c := New("name STATION DEVICE [NAME]", "Name a device that a station announces, so that it takes jobs")
-	c.Long = `DEVICE is what "hub boards" shows. Without NAME, the device has no name any more. The station keeps
-the name in its state folder, and refuses one that its station.yml has. It is for an admin.`
-	c.Example = `slipway station name bench-3 sdb card-7 --board=raspberrypi5
-slipway station name bench-3 card-7`
+	c := New("name STATION DEVICE NAME", "Name a device that a station announces, so that it takes jobs")
+	c.Long = `DEVICE is what "hub boards" shows. The station keeps the name in its state folder, and refuses one that
+its station.yml has. It is for an admin.`
+	c.Example = `slipway station name bench-3 sdb card-7 --board=raspberrypi5`
 	board := c.Text("board=BOARD", "", "the kind of the board")
-	c.check = func(words []string) error {
-		if *board == "" && words[2] != "" {
+	c.check = func([]string) error {
+		if *board == "" {
 			return errors.New("--board is missing: which kind of board is it?")
 		}
 		return nil
 	}
 	return c.wishes(job.VerbNameDevice, func(words []string) any {
 		return job.NameDevice{Station: words[0], Device: words[1], Name: words[2], Board: *board}
+	})
+}
+
+func stationUnnameCommand() *Command {
+	c := New("unname STATION DEVICE", "Take back a device's name, so that it takes no jobs")
+	c.Long = `DEVICE is the name that "station name" gave. It is for an admin.`
+	c.Example = `slipway station unname bench-3 card-7`
+	return c.wishes(job.VerbNameDevice, func(words []string) any {
+		return job.NameDevice{Station: words[0], Device: words[1]}
 	})
 }
 

@@ -74,11 +74,12 @@ func (l *Lab) addVirtual(ctx context.Context, name, kernel string) (*Machine, er
 	if err != nil || len(images) != 1 {
 		return m, errors.Join(err, fmt.Errorf("%s has the kernels %v", kernel, images))
 	}
+	disk := "if=virtio,format=raw,cache=writeback,file=" + vm + "/"
 	m.program = "qemu-system-x86_64"
 	m.argv = []string{
 		"-machine", "pc", "-accel", "tcg,thread=multi", "-m", "768", "-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio",
 		"-kernel", images[0], "-initrd", filepath.Join(vm, "initrd"), "-append", "console=ttyS0 quiet panic=-1",
-		"-drive", "if=virtio,format=raw,cache=writeback,file=" + filepath.Join(vm, "state.img"), "-drive", "if=virtio,format=raw,cache=writeback,file=" + filepath.Join(vm, "boards.img"),
+		"-drive", disk + "state.img", "-drive", disk + "boards.img",
 		"-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net",
 	}
 	return m, m.Start()
@@ -150,6 +151,7 @@ func (s *soakedHub) cutPowerOnce(ctx context.Context, m *Machine, i int) error {
 		return errors.Join(err, m.Alive())
 	}
 	s.done[fmt.Sprintf("%s in attempt %d", j.Result.Kind, j.Result.Attempts)]++
-	_, err = fmt.Fprintf(s.w, "job %s, cut when %s: %s in attempt %d, after %v\n", j.ID, moment.name, j.Result.Kind, j.Result.Attempts, time.Since(began).Round(time.Second/10))
+	took := time.Since(began).Round(time.Second / 10)
+	_, err = fmt.Fprintf(s.w, "job %s, cut when %s: %s in attempt %d, after %v\n", j.ID, moment.name, j.Result.Kind, j.Result.Attempts, took)
 	return err
 }
