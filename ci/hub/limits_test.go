@@ -84,6 +84,25 @@ func TestPollsFollowTheEngine(t *testing.T) {
 	}
 }
 
+// The engine's time of this hub's own write is known once the engine tells, and one that came first is kept.
+func TestTimeOfOwnWrite(t *testing.T) {
+	h, put := newBook(t)
+	j := wish
+	data, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.index.put("jobs", data, entry{key: j.Key(), revision: 5})
+	if _, e, known := get[job.Job](h.index, "jobs", j.Key()); !known || !e.at.IsZero() {
+		t.Errorf("before the engine tells, the key is %+v", e)
+	}
+	put("jobs", j.Key(), j, 5)
+	put("jobs", j.Key(), job.Job{}, 4)
+	if got, e, _ := get[job.Job](h.index, "jobs", j.Key()); e.at.IsZero() || e.revision != 5 || got.Name != j.Name {
+		t.Errorf("after it, the key is %+v with %+v", e, got)
+	}
+}
+
 // A station is not told of queued jobs of a rollout that is paused. Its poll is answered once the
 // rollout goes on, also if that was between two polls.
 func TestPausedRolloutIsNotTold(t *testing.T) {
@@ -118,6 +137,11 @@ func TestPausedRolloutIsNotTold(t *testing.T) {
 	set(job.Pause, 3)
 	told := make(chan int)
 	go func() { told <- mine(job.Wait{Since: 5, Known: true}) }()
+	for waits := 0; waits == 0; time.Sleep(10 * time.Millisecond) { // also until it has looked once
+		h.index.mu.Lock()
+		waits = len(h.index.hearers)
+		h.index.mu.Unlock()
+	}
 	set(job.Go, 4)
 	if n := <-told; n != 1 {
 		t.Errorf("after a resume, the poll has %d jobs; want 1", n)
