@@ -470,6 +470,36 @@ func TestAbandonedElsewhere(t *testing.T) {
 	}
 }
 
+// The state folder is lost in the middle of a job, and an admin abandons the job while the station is
+// heard. The board is free at once.
+func TestAbandonedOfLostState(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2*time.Second)
+	b := w.newBench("bench-1", 1, 1)
+	b.wish("b1", "hold", true)
+	b.limitMS = time.Hour.Milliseconds()
+	s := b.start()
+	j := b.add("b1")
+	b.begun("b1", j.ID, 1)
+	s.end(t)
+	b.killChild(j.ID)
+	lost := *b
+	lost.state = filepath.Join(w.dir, "lost")
+	lost.start()
+	w.until("the board says what is waited for", func() bool {
+		list := w.boards()
+		return len(list) > 0 && strings.Contains(list[0].Note, "slipway job abandon "+j.ID+" bench-1")
+	})
+	if _, err := access.Ask[job.Change](t.Context(), w.admin, job.VerbAbandon, job.StopWish{ID: j.ID, Station: "bench-1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.wish("b1", "hold", false)
+	if r := w.ended(lost.add("b1").ID).Result; r.Kind != fleet.Passed {
+		t.Errorf("result of the next job = %+v; want %s", r, fleet.Passed)
+	}
+	w.keepBooks(b)
+}
+
 // A child that cannot be started costs no attempt.
 func TestChildDoesNotStart(t *testing.T) {
 	t.Parallel()
