@@ -221,8 +221,13 @@ func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request
 	}
 	told := h.index.heard()
 	answer, err := v.answer(h, ctx, who, request)
-	if err != nil && h.knowsMore(ctx, told) {
-		answer, err = v.answer(h, ctx, who, request)
+	if err != nil && h.folder.replicas() > 1 { // the refusal may be wrong: another hub had changed the key
+		if behind := h.index.catchUp(ctx); behind != nil {
+			return nil, fmt.Errorf("this hub does not know what the others have answered: %w", behind)
+		}
+		if h.index.heard() != told {
+			answer, err = v.answer(h, ctx, who, request)
+		}
 	}
 	if err != nil && v.audited {
 		err = h.refuse(ctx, role, who, name, request, err)
@@ -240,12 +245,6 @@ func (h *Hub) check(ctx context.Context) error {
 		return nil
 	}
 	return h.index.catchUp(ctx)
-}
-
-// knowsMore reports whether this hub knows more than when its index had heard told. Then a refusal may
-// be wrong: another hub had changed the key.
-func (h *Hub) knowsMore(ctx context.Context, told int) bool {
-	return h.folder.replicas() > 1 && h.index.catchUp(ctx) == nil && h.index.heard() != told
 }
 
 func (h *Hub) refuse(ctx context.Context, role job.Role, who, name string, request []byte, why error) error {

@@ -31,7 +31,7 @@ func hostileRequests() map[string]string {
 		"huge numbers":       `{"revision":1e400,"since":-1,"n":99999999999999999999,"epoch":1.5}`,
 		"names":              `{"name":"../../x","station":"*","id":">","table":"a.b","role":"hub","instance":"$KV.jobs.>"}`,
 		"control characters": "{\"name\":\"\\u001b[2J\\u0000\",\"station\":\"a\\nb\",\"id\":\"\\u202e\"}",
-		"much":               `{"name":"` + strings.Repeat("x", 4<<20) + `"}`,
+		"much":               `{"name":"` + strings.Repeat("x", 64<<10) + `"}`,
 		"deep":               `{"job":` + deep,
 		"no UTF-8":           "{\"name\":\"\xff\xfe\"}",
 	}

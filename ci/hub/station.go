@@ -73,6 +73,9 @@ func (h *Hub) explainTaken(station string, err error) error {
 
 // renew renews a lease at its revision.
 func (h *Hub) renew(ctx context.Context, who string, in job.Alive) (job.Lease, error) {
+	if in.Instance == "" { // no run of a station is without a name
+		return job.Lease{}, errNoLease
+	}
 	revision, err := h.takeLease(ctx, bus.Key(who), in)
 	if errors.Is(err, bus.ErrConflict) {
 		return job.Lease{}, errNoLease

@@ -38,7 +38,6 @@ func Main() {
 		return
 	}
 	var h Hub
-	hurryElections()
 	err := json.Unmarshal([]byte(text), &h)
 	ctx, cancel := context.WithCancel(progress.With(context.Background(), progress.New(progress.JSON(os.Stderr))))
 	go func() {
@@ -85,13 +84,13 @@ func (h *Hub) Start() {
 	text, err := json.Marshal(h)
 	h.cmd.Env = append(os.Environ(), variable+"="+string(text))
 	log, logErr := os.OpenFile(h.Log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	defer log.Close()
-	h.cmd.Stderr = log
 	input, inErr := h.cmd.StdinPipe()
 	output, outErr := h.cmd.StdoutPipe()
 	if err := errors.Join(err, logErr, inErr, outErr); err != nil {
 		h.t.Fatal(err)
 	}
+	defer log.Close()
+	h.cmd.Stderr = log
 	if h.input = input; h.cmd.Start() != nil {
 		h.t.Fatalf("the hub %s does not start", h.Name)
 	}
