@@ -64,16 +64,6 @@ func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return err
 }
 
-// PlaceReport prints what the record of a place says of a day, or of all days if day is "". With
-// html it writes a page to that file too.
-func PlaceReport(w io.Writer, folder, day, html string, asJSON bool) error {
-	r, err := place.ReadReport(folder, day)
-	if err != nil {
-		return err
-	}
-	return WritePlaceReport(w, r, html, asJSON)
-}
-
 // WritePlaceReport prints the report of a place, or of several. With html it writes a page too.
 func WritePlaceReport(w io.Writer, r place.Report, html string, asJSON bool) error {
 	if html != "" {

@@ -122,6 +122,7 @@ go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
 go tool mage soak hub --rounds=3 --seed=7
 go tool mage soak hub --part=slow --hubs=1 --stations=2 --each=3
+go tool mage soak hub --part=power --hubs=1 --rounds=10
 go tool mage soak place --cards=200
 go tool mage soak update --kills=30`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")
@@ -134,8 +135,8 @@ go tool mage soak update --kills=30`
 	part := c.Text("part=PART", "", "what hub does instead of rollouts with faults: "+strings.Join(soak.HubParts, ", "))
 	cards := c.Number("cards", 200, 1, "how many a flashing place writes; 200 if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Cards: *cards, Hubs: *hubs, Stations: *stations, Boards: *boards, Rounds: *rounds, Part: *part}
-		return soak.Run(ctx, os.Stdout, words[0], options)
+		ofHubs := soak.HubOptions{Seed: uint64(*seed), Hubs: *hubs, Stations: *stations, Boards: *boards, Rounds: *rounds, Part: *part}
+		return soak.Run(ctx, os.Stdout, words[0], soak.Options{HubOptions: ofHubs, Kills: *kills, Containers: *containers, Cards: *cards})
 	})
 	return c
 }

@@ -20,10 +20,14 @@ import (
 
 const knownHostsName = "known_hosts"
 
-// resolveAddress returns the SSH address of a board, from the inventory and ~/.ssh/config. If the
+// resolveAddress returns the SSH address of a board, from the inventory and ~/.ssh/config, or that of
+// the virtual board if the host has its name. If the
 // inventory has a host key, it accepts only that key, and writes it to a known_hosts file. Else it
 // adds the keys of reach.AddHostKeys, also the one that a flash recorded under the board's serial.
 func (p *plan) resolveAddress(ctx context.Context, j *job) (boardssh.Address, error) {
+	if p.spec.Machine != nil && j.host.Name == p.spec.Board { // it has another port after each start
+		return reach.AddressOf(ctx, p.opt, p.spec, j.host.Name)
+	}
 	a, err := j.resolveHost(ctx)
 	if err != nil {
 		return a, err

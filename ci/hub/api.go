@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -98,51 +99,75 @@ var verbs = map[string]verb{
 
 // atOnce is how many requests a hub works at. More wait in the subscription's own queue, in their order,
 // because an error would make all clients ask again at once. Polls wait for most of their time, and
-// are counted apart: more than maxPolls are refused, as they would hold up the others.
+// are counted apart: more than maxPolls, or maxPollsOf of one name, are refused, as they would hold up
+// the others.
 const (
 	atOnce      = 256
 	maxPolls    = 16384
+	maxPollsOf  = 1024
 	answerLimit = patience + 5*time.Second // longer than a poll
 )
 
-// accept returns a function that answers requests, a limited number at a time.
+// accept returns a function that answers requests api.<role>.<who>.<verb>, a limited number at a time.
+// NATS has proved role and name. It drops a request whose answer would go to another's inbox, or to a
+// subject that means something: a client may name any subject there, and this hub may write to all.
 func (h *Hub) accept(ctx context.Context) nats.MsgHandler {
-	working, polling := make(chan struct{}, atOnce), make(chan struct{}, maxPolls)
+	working, polling := make(chan struct{}, atOnce), &polls{of: map[string]int{}}
 	return func(m *nats.Msg) {
-		slots := working
-		if verbs[verbOf(m.Subject)].polls {
-			slots = polling
-		}
-		if slots == polling && len(polling) == maxPolls { // only this function fills it
-			respond(m, bus.Refusal{Text: "the hub is busy: too many wait here for changes", Away: true})
+		parts := strings.SplitN(m.Subject, ".", 4)
+		if len(parts) != 4 || !strings.HasPrefix(m.Reply, "_INBOX_"+parts[2]+".") {
 			return
 		}
-		slots <- struct{}{}
+		role, who, verb := job.Role(parts[1]), bus.Name(parts[2]), parts[3]
+		leave := func() { <-working }
+		switch isPoll := verbs[verb].polls; {
+		case isPoll && !polling.enter(who):
+			respond(m, bus.Refusal{Text: "the hub is busy: too many wait here for changes", Away: true})
+			return
+		case isPoll:
+			leave = func() { polling.leave(who) }
+		default:
+			working <- struct{}{}
+		}
 		go func() {
-			defer func() { <-slots }()
-			h.answer(ctx, m)
+			defer leave()
+			h.answer(ctx, m, role, who, verb)
 		}()
 	}
 }
 
-// verbOf returns the verb of api.<role>.<who>.<verb>, or "".
-func verbOf(subject string) string {
-	parts := strings.SplitN(subject, ".", 4)
-	return parts[len(parts)-1]
+// polls counts who waits for changes.
+type polls struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int
 }
 
-// answer answers one request api.<role>.<who>.<verb>. NATS has proved role and name. It drops a
-// request whose answer would go to another's inbox, or to a subject that means something: a client
-// may name any subject there, and this hub may write to all.
-func (h *Hub) answer(ctx context.Context, m *nats.Msg) {
-	parts := strings.SplitN(m.Subject, ".", 4)
-	if len(parts) != 4 || !strings.HasPrefix(m.Reply, "_INBOX_"+parts[2]+".") {
-		return
+// enter counts one more of a name, unless there are too many.
+func (p *polls) enter(who string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == maxPolls || p.of[who] == maxPollsOf {
+		return false
 	}
+	p.all, p.of[who] = p.all+1, p.of[who]+1
+	return true
+}
+
+func (p *polls) leave(who string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all, p.of[who] = p.all-1, p.of[who]-1
+	if p.of[who] == 0 {
+		delete(p.of, who)
+	}
+}
+
+// answer answers one request.
+func (h *Hub) answer(ctx context.Context, m *nats.Msg, role job.Role, who, verb string) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	role, who := job.Role(parts[1]), bus.Name(parts[2])
-	answer, err := h.Call(ctx, role, who, parts[3], m.Data)
+	answer, err := h.Call(ctx, role, who, verb, m.Data)
 	if err != nil {
 		answer = refusal(err)
 	}
@@ -155,7 +180,7 @@ func refusal(err error) bus.Refusal {
 	line := func(text string) string { return plaintext.Shorten(plaintext.OneLine(text), 600) }
 	return bus.Refusal{
 		Text: line(strings.ReplaceAll(text, "\n", "; ")), Next: line(next),
-		Conflict: errors.Is(err, bus.ErrConflict), Away: errors.Is(err, errNoMajority) || bus.IsUnsure(err),
+		Conflict: errors.Is(err, bus.ErrConflict), Away: errors.Is(err, bus.ErrAway) || bus.IsUnsure(err),
 	}
 }
 
@@ -180,7 +205,7 @@ func fitAnswer(data []byte) []byte {
 func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request []byte) (any, error) {
 	v, known := verbs[name]
 	if !h.Majority() {
-		return nil, errNoMajority
+		return nil, h.folder.away()
 	}
 	if !known || job.RoleOf(name) != role {
 		err := fmt.Errorf("a %s cannot ask for %q", role, plaintext.OneLine(name))
@@ -194,10 +219,15 @@ func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request
 			return nil, fmt.Errorf("write the audit: %w", err)
 		}
 	}
-	told := h.index.nextTold()
+	told := h.index.heard()
 	answer, err := v.answer(h, ctx, who, request)
-	if err != nil && h.knowsMore(ctx, told) {
-		answer, err = v.answer(h, ctx, who, request)
+	if err != nil && h.folder.replicas() > 1 { // the refusal may be wrong: another hub had changed the key
+		if behind := h.index.catchUp(ctx); behind != nil {
+			return nil, fmt.Errorf("this hub does not know what the others have answered: %w", behind)
+		}
+		if h.index.heard() != told {
+			answer, err = v.answer(h, ctx, who, request)
+		}
 	}
 	if err != nil && v.audited {
 		err = h.refuse(ctx, role, who, name, request, err)
@@ -210,25 +240,11 @@ func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request
 func (h *Hub) check(ctx context.Context) error {
 	switch {
 	case !h.Majority():
-		return errNoMajority
+		return h.folder.away()
 	case h.folder.replicas() == 1:
 		return nil
 	}
 	return h.index.catchUp(ctx)
-}
-
-// knowsMore reports whether this hub knows more than when told was its index's. Then a refusal may
-// be wrong: another hub had changed the key.
-func (h *Hub) knowsMore(ctx context.Context, told <-chan struct{}) bool {
-	if h.folder.replicas() == 1 || h.index.catchUp(ctx) != nil {
-		return false
-	}
-	select {
-	case <-told:
-		return true
-	default:
-		return false
-	}
 }
 
 func (h *Hub) refuse(ctx context.Context, role job.Role, who, name string, request []byte, why error) error {
@@ -268,16 +284,32 @@ type Audit struct {
 	First   uint64   `json:"first"` // number of the first record
 }
 
-// AuditWish asks for the records before one, or for the newest.
-type AuditWish struct {
-	Before uint64 `json:"before,omitempty"`
+// readFrom returns the first message of a subject from a number on, "" for any subject. The engine answers
+// nobody for a moment after a removal, which changes the account.
+func readFrom(ctx context.Context, s jetstream.Stream, n uint64, subject string) (*jetstream.RawStreamMsg, error) {
+	return bus.Agree(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		if subject == "" {
+			return s.GetMsg(ctx, n)
+		}
+		return s.GetMsg(ctx, n, jetstream.WithGetMsgSubject(subject))
+	})
+}
+
+// lastOf returns the last message of a subject, an empty one if there is none.
+func lastOf(ctx context.Context, s jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	m, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.GetLastMsgForSubject(ctx, subject)
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return &jetstream.RawStreamMsg{}, nil
+	}
+	return m, err
 }
 
 // auditShown is how many records readAudit returns.
 const auditShown = 500
 
-func (h *Hub) readAudit(ctx context.Context, _ string, in AuditWish) (Audit, error) {
-	// The engine answers nobody for a moment after a removal, which changes the account.
+func (h *Hub) readAudit(ctx context.Context, _ string, in job.ListWish) (Audit, error) {
 	info, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return h.records.Info(ctx) })
 	if err != nil {
 		return Audit{}, err
@@ -288,7 +320,7 @@ func (h *Hub) readAudit(ctx context.Context, _ string, in AuditWish) (Audit, err
 		last = min(last, in.Before-1)
 	}
 	for seq := last; seq > 0 && seq+auditShown > last; seq-- {
-		m, err := bus.Agree(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) { return h.records.GetMsg(ctx, seq) })
+		m, err := readFrom(ctx, h.records, seq, "")
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break // older ones are gone
 		}

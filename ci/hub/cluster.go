@@ -27,6 +27,7 @@ type folder struct {
 	V      job.Form `json:"v"`
 	Name   string   `json:"name"`
 	Hubs   []string `json:"hubs,omitempty"`   // HOST:PORT of all for each other; none for a hub alone
+	NATS   []string `json:"nats,omitempty"`   // HOST:PORT of another NATS that keeps the records
 	Page   string   `json:"page,omitempty"`   // host:port
 	Joined bool     `json:"joined,omitempty"` // another hub made its keys, and invited the first admin
 	Began  bool     `json:"began,omitempty"`  // it has been part of a majority
@@ -49,10 +50,19 @@ func readFolder(dir string) (f folder, isNew bool, err error) {
 	return f, false, err
 }
 
+// OtherNATS returns where a state folder's hub keeps its records, if that is another NATS.
+func OtherNATS(dir string) (hosts []string, err error) {
+	f, _, err := readFolder(dir)
+	return f.NATS, err
+}
+
 // openFolder returns what a state folder is of. It refuses one of another hub: the streams of a hub
 // alone are not seen in a cluster, and two hubs with one name would be one server.
 func openFolder(o Options) (folder, error) {
 	now, err := parseCluster(o.Cluster, o.Names)
+	if err == nil && o.NATS != "" {
+		now.NATS, err = bus.Hosts(o.NATS)
+	}
 	if err != nil {
 		return now, err
 	}
@@ -60,10 +70,15 @@ func openFolder(o Options) (folder, error) {
 	if err != nil || isNew {
 		return now, err
 	}
-	newDir := fmt.Sprintf("\nnext: slipway hub --name=%s --state=NEW  # a new hub, which people and stations join again", o.Names[0])
+	const newDir = "\nnext: slipway hub --name=%s --state=NEW %s  # a new hub, which people and stations join again"
 	switch {
+	case len(was.NATS) == 0 && len(now.NATS) > 0:
+		return now, fmt.Errorf("the state folder %s has records of its own, which another NATS would not have"+newDir, o.Dir, o.Names[0], "--nats=URL")
+	case len(was.NATS) > 0 && len(now.NATS) == 0:
+		urls := "nats://" + strings.Join(was.NATS, ",nats://")
+		return now, fmt.Errorf("the records of the state folder %s are in another NATS\nnext: slipway hub --name=%s --nats=%s", o.Dir, was.Name, urls)
 	case len(was.Hubs) == 0 && len(now.Hubs) > 0:
-		return now, fmt.Errorf("the state folder %s is of a hub alone, and a cluster would not see its records%s --cluster=%s", o.Dir, newDir, strings.Join(o.Cluster, ","))
+		return now, fmt.Errorf("the state folder %s is of a hub alone, and a cluster would not see its records"+newDir, o.Dir, o.Names[0], "--cluster="+strings.Join(o.Cluster, ","))
 	case len(was.Hubs) > 0 && len(now.Hubs) == 0:
 		return now, fmt.Errorf("the state folder %s is of a cluster, and a hub alone would not see its records\nnext: slipway hub --name=%s --cluster=%s", o.Dir, was.Name, strings.Join(was.Hubs, ","))
 	case len(was.Hubs) > 0 && (was.Name != now.Name || !slices.Equal(hostsOf(was.Hubs), hostsOf(now.Hubs))):
@@ -153,21 +168,23 @@ func (f folder) others() []string {
 	return slices.DeleteFunc(hostsOf(f.Hubs), func(host string) bool { return host == f.Name })
 }
 
-// errNoMajority is the answer of a hub that could not keep what it is asked for.
-var errNoMajority = errors.New("this hub does not reach a majority of the hubs, and answers once it does")
+// away is the answer of a hub that could not keep what it is asked for.
+func (f folder) away() error {
+	what := plaintext.Either(len(f.NATS) > 0, "the NATS that keeps its records", "a majority of the hubs")
+	return bus.AsAway("this hub does not reach " + what + ", and answers once it does")
+}
 
 // announce keeps where this hub is reached. It returns once the hub's own index has that.
 func (h *Hub) announce(ctx context.Context) error {
 	key := bus.Key(h.folder.Name)
-	old, _ := h.index.get("hubs", key)
-	data, err := json.Marshal(h.Place)
-	if err != nil || string(old.value) == string(data) {
-		return err
-	}
-	if err := h.audit(ctx, Record{Who: h.folder.Name, Role: job.AHub, Verb: "announce", What: string(data)}); err != nil {
-		return err
-	}
-	_, err = h.write(ctx, h.hubs, key, h.Place, old.revision, 0)
+	_, _, err := edit(ctx, h, h.hubs, key, func(p *job.HubPlace, _ bool) error {
+		if *p == h.Place {
+			return errSame
+		}
+		*p = h.Place
+		data, _ := json.Marshal(p) // never fails
+		return h.audit(ctx, Record{Who: h.folder.Name, Role: job.AHub, Verb: "announce", What: string(data)})
+	})
 	return err
 }
 
@@ -175,8 +192,7 @@ func (h *Hub) announce(ctx context.Context) error {
 func (h *Hub) places() (addresses, pages []string) {
 	all := []job.HubPlace{h.Place}
 	for _, host := range h.folder.others() {
-		var p job.HubPlace
-		if e, known := h.index.get("hubs", bus.Key(host)); known && json.Unmarshal(e.value, &p) == nil {
+		if p, _, known := get[job.HubPlace](h.index, "hubs", bus.Key(host)); known {
 			all = append(all, p)
 		}
 	}

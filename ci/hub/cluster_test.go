@@ -184,6 +184,9 @@ func checkLossOfOne(t *testing.T, hubs [3]*hubtest.Hub, ada access.Identity, adm
 	}
 	hubs[0].Kill()
 	waitFor(t, "ada's connection to another hub", func() bool { return c.IsConnected() && c.ConnectedAddr() != hubs[0].Listen })
+	if i := slices.IndexFunc(hubs[:], func(h *hubtest.Hub) bool { return h.Listen == c.ConnectedAddr() }); c.Page() != hubs[i].Page {
+		t.Errorf("the page of the connection to %s is %s; want %s", c.ConnectedAddr(), c.Page(), hubs[i].Page)
+	}
 	i := ask[job.Invitation](t, c, job.VerbInvite, job.Person{Name: "otto", Role: job.Operator})
 	otto := join(t, strings.Join(ada.Pages, ","), access.Token(i.Secret, []byte(ada.Authority)))
 	if otto.Hub == hubs[0].Page || otto.Addresses[0] == hubs[0].Listen {

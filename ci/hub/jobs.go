@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,26 +23,24 @@ import (
 )
 
 // stationOf returns the station in a key.
-func stationOf(key string) string {
-	token, _, _ := strings.Cut(key, ".")
-	return bus.Name(token)
-}
+func stationOf(key string) string { return bus.Name(firstToken(key)) }
 
 // findJob returns the job with an ID, and its key's entry.
-func (h *Hub) findJob(id string) (job.Job, entry, error) {
-	_, e, found := h.index.find("jobs", id)
+func (h *Hub) findJob(id string) (j job.Job, e entry, err error) {
+	key, found := h.index.find(id)
 	if !found {
-		return job.Job{}, entry{}, fmt.Errorf("no job %q: the hub keeps ended jobs for 7 days, and what nobody had claimed is lost with the hub's disk\nnext: slipway job list", id)
+		return j, e, fmt.Errorf("no job %q: the hub keeps ended jobs for 7 days, and what nobody had claimed is lost with the hub's disk\nnext: slipway job list", id)
 	}
-	if e.job == nil {
-		return job.Job{}, entry{}, fmt.Errorf("the job %s is of a newer Slipway than this hub", id)
+	j, e, known := get[job.Job](h.index, "jobs", key)
+	if !known {
+		err = fmt.Errorf("the job %s is of a newer Slipway than this hub", id)
 	}
-	return *e.job, e, nil
+	return j, e, err
 }
 
 // refuseIDTwice returns an error if another board's job has a job's ID.
 func (h *Hub) refuseIDTwice(j job.Job) error {
-	if key, _, found := h.index.find("jobs", j.ID); found && key != j.Key() {
+	if key, found := h.index.find(j.ID); found && key != j.Key() {
 		return fmt.Errorf("the ID %s is another job's", j.ID)
 	}
 	return nil
@@ -52,6 +49,7 @@ func (h *Hub) refuseIDTwice(j job.Job) error {
 // addJob queues a job. An ID that is there already is refused, but the same request twice is one job.
 func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, error) {
 	j.V, j.By, j.State, j.Stop, j.StopBy, j.Claim, j.Result, j.Restored, j.Before = job.Version, who, job.Queued, "", "", nil, nil, false, nil
+	j.Rollout, j.Wave = "", 0
 	if j.ID == "" {
 		j.ID = job.NewID()
 	}
@@ -64,14 +62,14 @@ func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, er
 	if err := cmp.Or(h.refuseIDTwice(j), h.refusePlaceTwice(j)); err != nil {
 		return job.Change{}, err
 	}
-	revision, err := h.write(ctx, h.jobs, j.Key(), j, 0, 0)
+	now, revision, err := create(ctx, h, h.jobs, j.Key(), j)
 	if errors.Is(err, bus.ErrConflict) {
-		if old, e, findErr := h.findJob(j.ID); findErr == nil && old.By == who && reflect.DeepEqual(old.Steps, j.Steps) {
-			return job.Change{Job: old, Revision: e.revision}, nil
-		}
 		err = fmt.Errorf("the ID %s is another job's: %w", j.ID, err)
+		if now.By == who && reflect.DeepEqual(now.Steps, j.Steps) {
+			err = nil
+		}
 	}
-	return job.Change{Job: j, Revision: revision}, err
+	return job.Change{Job: now, Revision: revision}, err
 }
 
 // boardDoes returns an error unless a station has announced the job's board, and takes all its steps.
@@ -79,15 +77,13 @@ func (h *Hub) boardDoes(j job.Job) error {
 	if j.Name == job.Builder {
 		return h.hasBuilder(j.Arch)
 	}
-	e, known := h.index.get("boards", bus.Key(j.Station, j.Name))
-	if !known {
+	b, e, known := get[job.Board](h.index, "boards", bus.Key(j.Station, j.Name))
+	switch {
+	case e.key == "" || e.gone:
 		return fmt.Errorf("the station %s has no board %s\nnext: slipway station list", j.Station, j.Name)
-	}
-	b := e.board
-	if b == nil {
+	case !known:
 		return fmt.Errorf("%s of %s is of a newer Slipway than this hub", j.Name, j.Station)
-	}
-	if b.Board != j.Board {
+	case b.Board != j.Board:
 		return fmt.Errorf("%s of %s is a %s, not a %s", j.Name, j.Station, b.Board, j.Board)
 	}
 	for _, s := range j.Steps {
@@ -100,18 +96,19 @@ func (h *Hub) boardDoes(j job.Job) error {
 
 // hasBuilder returns an error unless a station of an architecture takes builds.
 func (h *Hub) hasBuilder(arch string) error {
-	keys, _, _ := h.index.list("stations", "")
-	if slices.ContainsFunc(keys, func(key string) bool { return h.builds(key, arch) }) {
+	if all := list[job.Station](h.index, "stations", ""); slices.ContainsFunc(all, func(s record[job.Station]) bool { return builds(s.form, arch) }) {
 		return nil
 	}
 	return fmt.Errorf("no station of %s takes builds\nnext: station list  # then write \"does: [build]\" into station.yml on one, and restart it", arch)
 }
 
-// builds reports whether the station of a key takes builds for an architecture.
-func (h *Hub) builds(key, arch string) bool {
-	e, _ := h.index.get("stations", key)
-	s, err := job.Parse[job.Station](e.value)
-	return err == nil && s.Builds && s.Arch == arch
+// builds reports whether a station takes builds for an architecture.
+func builds(s job.Station, arch string) bool { return s.Builds && s.Arch == arch }
+
+// station returns what a station says of itself, and nothing if this hub does not know it or cannot read it.
+func (h *Hub) station(name string) job.Station {
+	s, _, _ := get[job.Station](h.index, "stations", bus.Key(name))
+	return s
 }
 
 // maxOpenBytes limits the jobs that a station is told of, the oldest first. Those that run are few, and
@@ -124,7 +121,7 @@ const maxOpenBytes = 4 << 20
 func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes, error) {
 	prefixes := []string{bus.Key(who) + "."}
 	for _, arch := range images.Arches {
-		if h.builds(bus.Key(who), arch) {
+		if builds(h.station(who), arch) {
 			prefixes = append(prefixes, bus.Key(job.Builder, arch)+".")
 		}
 	}
@@ -135,22 +132,21 @@ func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes,
 	h.index.wait(ctx, func() bool {
 		rollouts = h.index.revision("rollouts")
 		newer, resumed := false, false
-		all, newer = h.changes(prefixes, in, func(j job.Job) bool {
+		all, newer = h.changes(prefixes, in, func(j *job.Job) bool {
 			if j.State != job.Queued || j.Rollout == "" {
 				return j.State == job.Queued || j.State == job.Running && j.Station == who
 			}
-			e, _ := h.index.get("rollouts", bus.Key(j.Rollout))
-			resumed = resumed || e.wish == job.Go && e.revision > heard && rollouts > heard
-			return e.wish == job.Go
+			r, e, _ := get[job.Rollout](h.index, "rollouts", bus.Key(j.Rollout))
+			resumed = resumed || r.Wish == job.Go && e.revision > heard && rollouts > heard
+			return r.Wish == job.Go
 		})
 		return newer || resumed
-	})
+	}, "jobs", "rollouts")
 	h.told.Store(who, rollouts)
 	left, last := maxOpenBytes, ""
 	for _, c := range slices.SortedFunc(slices.Values(all.Jobs), func(a, b job.Change) int { return cmp.Compare(a.Job.ID, b.Job.ID) }) {
 		data, _ := json.Marshal(c) // never fails
 		if left -= len(data); left < 0 {
-			all.More = true
 			break
 		}
 		last = c.Job.ID
@@ -159,22 +155,28 @@ func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes,
 	return all, nil
 }
 
-// listJobs returns all jobs.
-func (h *Hub) listJobs(_ context.Context, _ string, _ nothing) (job.Changes, error) {
-	all, _ := h.changes([]string{""}, job.Wait{}, func(job.Job) bool { return true })
-	return all, nil
+// listJobs returns a part of the jobs.
+func (h *Hub) listJobs(_ context.Context, _ string, in job.ListWish) (out job.Changes, _ error) {
+	some, next := part(h.index, "jobs", in.After, func(j *job.Job) bool {
+		return (in.Station == "" || in.Station == j.Station) && (in.Board == "" || in.Board == j.Name || in.Board == j.Board) &&
+			!(in.Open && j.State == job.Ended) && !(in.Failed && (j.Result == nil || !j.Result.Kind.Failed()))
+	})
+	for _, j := range some {
+		out.Jobs = append(out.Jobs, job.Change{Job: j.form, Revision: j.revision, At: j.at})
+	}
+	out.Next = next
+	return out, nil
 }
 
 // changes returns the jobs under prefixes that fit, and whether the engine has told of a newer key there
 // than what is known.
-func (h *Hub) changes(prefixes []string, in job.Wait, fits func(job.Job) bool) (all job.Changes, newer bool) {
-	keys, entries, until := h.index.list("jobs", prefixes...)
+func (h *Hub) changes(prefixes []string, in job.Wait, fits func(*job.Job) bool) (all job.Changes, newer bool) {
+	entries, until := h.index.list("jobs", prefixes...)
 	all.Until, newer = until, in.Since == 0 && !in.Known
-	for _, key := range keys {
-		e := entries[key]
+	for _, e := range entries {
 		newer = newer || e.revision > in.Since && until > in.Since
-		if e.job != nil && fits(*e.job) {
-			all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision, At: e.at})
+		if j, known := e.holds.(*job.Job); known && fits(j) {
+			all.Jobs = append(all.Jobs, job.Change{Job: *j, Revision: e.revision, At: e.at})
 		}
 	}
 	return all, newer
@@ -187,7 +189,7 @@ func (h *Hub) waitForJob(ctx context.Context, _ string, in job.Wait) (c job.Chan
 		c.Job, e, err = h.findJob(in.ID)
 		c.Revision = e.revision
 		return err != nil || e.revision > in.Since
-	})
+	}, "jobs")
 	return c, err
 }
 
@@ -227,32 +229,33 @@ func (h *Hub) begin(ctx context.Context, who string, j job.Job, in job.Change) (
 		j.Station = who
 	}
 	attempt := 1
-	if e, _ := h.index.get("stations", bus.Key(who)); j.State == job.Queued && isDraining(e.value) {
+	if j.State == job.Queued && h.station(who).Draining {
 		return job.Change{}, fmt.Errorf("the station %s is drained, and takes no more jobs", who)
 	}
 	if j.State == job.Running {
 		attempt = j.Claim.Attempt + 1
-	} else if e, _ := h.index.get("boards", bus.Key(who, j.Name)); e.board != nil {
-		j.Before = e.board.Has
+	} else {
+		b, _, _ := get[job.Board](h.index, "boards", bus.Key(who, j.Name))
+		j.Before = b.Has
 	}
 	if in.Job.Claim == nil || in.Job.Claim.Attempt != attempt || in.Job.Claim.Instance != in.Instance {
 		return job.Change{}, fmt.Errorf("the job %s is to be claimed as attempt %d by the station's own run: %w", j.ID, attempt, bus.ErrConflict)
 	}
 	j.State, j.Claim = job.Running, in.Job.Claim
 	in.Job = j
-	in.Revision, err = h.write(ctx, h.jobs, j.Key(), j, in.Revision, 0)
+	in.Revision, err = h.write(ctx, h.jobs, j.Key(), j, in.Revision)
 	return in, err
 }
 
 // mayBuild returns an error unless a station is a builder for a build, and works on no other one.
 func (h *Hub) mayBuild(who string, j job.Job) error {
-	if !h.builds(bus.Key(who), j.Arch) {
+	if !builds(h.station(who), j.Arch) {
 		return fmt.Errorf("the station %s takes no builds for %s", who, j.Arch)
 	}
-	_, entries, _ := h.index.list("jobs", bus.Key(job.Builder)+".")
-	for _, e := range entries {
-		if e.job != nil && e.job.State == job.Running && e.job.Station == who && e.job.ID != j.ID {
-			return fmt.Errorf("the station %s builds for the job %s: %w", who, e.job.ID, bus.ErrConflict)
+	all := list[job.Job](h.index, "jobs", bus.Key(job.Builder)+".")
+	for _, r := range all {
+		if other := r.form; other.State == job.Running && other.Station == who && other.ID != j.ID {
+			return fmt.Errorf("the station %s builds for the job %s: %w", who, other.ID, bus.ErrConflict)
 		}
 	}
 	return nil
@@ -267,14 +270,14 @@ func (h *Hub) own(who string, in job.Change) (job.Job, error) {
 	if in.Job.Name != job.Builder {
 		in.Job.Station = who
 	}
-	e, known := h.index.get("jobs", in.Job.Key())
-	if !known || e.revision != in.Revision || e.job == nil || e.job.Station != who && e.job.State != job.Queued {
+	j, e, known := get[job.Job](h.index, "jobs", in.Job.Key())
+	if !known || e.revision != in.Revision || j.Station != who && j.State != job.Queued {
 		return job.Job{}, fmt.Errorf("the job %s: %w", in.Job.ID, bus.ErrConflict)
 	}
-	if e.job.State == job.Ended {
+	if j.State == job.Ended {
 		return job.Job{}, fmt.Errorf("the job %s has ended: %w", in.Job.ID, bus.ErrConflict)
 	}
-	return *e.job, nil
+	return j, nil
 }
 
 // end ends a job with the station's result. The same result twice is one.
@@ -294,7 +297,7 @@ func (h *Hub) end(ctx context.Context, who string, in job.Change) (job.Change, e
 		return job.Change{}, err
 	}
 	in.Job = j
-	in.Revision, err = h.write(ctx, h.jobs, j.Key(), j, in.Revision, ttlOf(j))
+	in.Revision, err = h.write(ctx, h.jobs, j.Key(), j, in.Revision)
 	return in, err
 }
 
@@ -307,22 +310,18 @@ func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Chang
 	if in.Job.Station != who || in.Job.Claim == nil || in.Job.State != job.Running || in.Job.Result != nil {
 		return job.Change{}, fmt.Errorf("%s can restore only running jobs of its own", who)
 	}
-	if in.Job.Name == job.Builder && !h.builds(bus.Key(who), in.Job.Arch) {
+	if in.Job.Name == job.Builder && !builds(h.station(who), in.Job.Arch) {
 		return job.Change{}, fmt.Errorf("the station %s takes no builds for %s", who, in.Job.Arch)
 	}
 	if err := h.refuseIDTwice(in.Job); err != nil {
 		return job.Change{}, err
 	}
 	in.Job.Restored, in.Job.Before = true, nil
-	revision, err := h.write(ctx, h.jobs, in.Job.Key(), in.Job, 0, 0)
+	now, revision, err := create(ctx, h, h.jobs, in.Job.Key(), in.Job)
 	if errors.Is(err, bus.ErrConflict) {
-		if err := h.index.reread(ctx, h.jobs, in.Job.Key()); err != nil {
-			return job.Change{}, err
-		}
-		old, e, err := h.findJob(in.Job.ID)
-		return job.Change{Job: old, Revision: e.revision}, err
+		err = nil
 	}
-	return job.Change{Job: in.Job, Revision: revision}, err
+	return job.Change{Job: now, Revision: revision}, err
 }
 
 // stopJob ends a queued job, or asks the station to end a running one.
@@ -343,19 +342,20 @@ func (h *Hub) stopJob(ctx context.Context, who string, in job.StopWish) (job.Cha
 	})
 }
 
-// abandonJob ends a running job of a station that is not heard. What the board has is not known.
+// abandonJob ends a running job of a station that is not heard, or that lost its state folder and with it
+// the job. What the board has is not known.
 func (h *Hub) abandonJob(ctx context.Context, who string, in job.StopWish) (job.Change, error) {
 	return h.change(ctx, in.ID, func(j *job.Job) error {
-		_, _, heard := h.leaseOf(j.Station)
+		lease, _, heard := h.leaseOf(j.Station)
 		switch {
 		case j.State != job.Running:
 			return fmt.Errorf("the job %s is %s, not running\nnext: slipway job stop %s", j.ID, j.State, j.ID)
 		case in.Station != j.Station:
 			return fmt.Errorf("the job %s is at the station %s; it is abandoned by typing that name", j.ID, j.Station)
-		case heard:
+		case heard && job.PlaceOf(lease.Instance) == job.PlaceOf(j.Claim.Instance):
 			return fmt.Errorf("the station %s is heard, and ends the job itself\nnext: slipway job stop %s --now", j.Station, j.ID)
 		}
-		endUnbegun(j, fleet.Unsure, "abandoned by "+who+", while its station was not heard")
+		endUnbegun(j, fleet.Unsure, "abandoned by "+who+", while its station "+plaintext.Either(heard, "had another state folder", "was not heard"))
 		return nil
 	})
 }
@@ -366,71 +366,41 @@ func endUnbegun(j *job.Job, kind fleet.Kind, saw string) {
 }
 
 // endJobAt ends a job with a result that no station gave, if its key is as it was known.
-func (h *Hub) endJobAt(ctx context.Context, e entry, kind fleet.Kind, saw string) error {
-	j := *e.job
-	endUnbegun(&j, kind, saw)
-	_, err := h.write(ctx, h.jobs, j.Key(), j, e.revision, ttlOf(j))
+func (h *Hub) endJobAt(ctx context.Context, r record[job.Job], kind fleet.Kind, saw string) error {
+	endUnbegun(&r.form, kind, saw)
+	_, err := h.write(ctx, h.jobs, r.key, r.form, r.revision)
 	return err
 }
 
-// change changes a job by compare-and-set, again if a station changes it meanwhile.
-func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) (job.Change, error) {
-	for {
-		j, e, err := h.findJob(id)
-		if err == nil {
-			err = edit(&j)
+// change changes a job, also if a station changes it meanwhile.
+func (h *Hub) change(ctx context.Context, id string, change func(*job.Job) error) (job.Change, error) {
+	key, _ := h.index.find(id)
+	j, revision, err := edit(ctx, h, h.jobs, key, func(j *job.Job, known bool) (err error) {
+		if !known {
+			_, _, err = h.findJob(id)
+			return err
 		}
-		if err != nil {
-			return job.Change{}, err
+		if err = change(j); err == nil && j.State == job.Ended {
+			err = h.noteHad(ctx, *j)
 		}
-		ttl := time.Duration(0)
-		if j.State == job.Ended {
-			ttl = ttlOf(j)
-			if err := h.noteHad(ctx, j); err != nil {
-				return job.Change{}, err
-			}
-		}
-		revision, err := h.write(ctx, h.jobs, j.Key(), j, e.revision, ttl)
-		if !errors.Is(err, bus.ErrConflict) {
-			return job.Change{Job: j, Revision: revision}, err
-		}
-		if err := h.index.reread(ctx, h.jobs, j.Key()); err != nil {
-			return job.Change{}, err
-		}
-	}
-}
-
-// ttlOf returns how long the hub keeps a job that has ended. Those of a rollout say whom it need not
-// do again, and what its boards had before. One that was abandoned says so to its station, which would
-// begin again what the hub has no more, and may come back late.
-func ttlOf(j job.Job) time.Duration {
-	switch {
-	case j.Result.Kind == fleet.Unsure:
-		return auditFor
-	case j.Rollout != "":
-		return rolloutJobTTL
-	}
-	return endedTTL
+		return err
+	})
+	return job.Change{Job: j, Revision: revision}, err
 }
 
 // noteHad keeps what a job that has ended left on its board.
 func (h *Hub) noteHad(ctx context.Context, j job.Job) error {
-	for j.Claim != nil && j.ChangesBoard() {
-		key := bus.Key(j.Station, j.Name)
-		e, known := h.index.get("boards", key)
-		if !known || e.board == nil || reflect.DeepEqual(e.board.Has, j.Leaves()) {
-			return nil
-		}
-		b := *e.board
-		b.Has = j.Leaves()
-		if _, err := h.write(ctx, h.boards, key, b, e.revision, 0); !errors.Is(err, bus.ErrConflict) {
-			return err
-		}
-		if err := h.index.reread(ctx, h.boards, key); err != nil { // the station announced it meanwhile
-			return err
-		}
+	if j.Claim == nil || !j.ChangesBoard() {
+		return nil
 	}
-	return nil
+	_, _, err := edit(ctx, h, h.boards, bus.Key(j.Station, j.Name), func(b *job.Board, known bool) error {
+		if !known || reflect.DeepEqual(b.Has, j.Leaves()) {
+			return errSame
+		}
+		b.Has = j.Leaves()
+		return nil
+	})
+	return err
 }
 
 // expireJobs ends jobs that no station began in time, by the engine's clock, until ctx ends.
@@ -440,12 +410,11 @@ func (h *Hub) expireJobs(ctx context.Context) error {
 		if err != nil {
 			continue // no engine, so no time
 		}
-		_, entries, _ := h.index.list("jobs", "")
-		for _, e := range entries {
-			if e.job == nil || e.job.State != job.Queued || e.at.IsZero() || now.Sub(e.at) < time.Duration(e.job.StartWithinMS)*time.Millisecond {
-				continue
+		all := list[job.Job](h.index, "jobs", "")
+		for _, r := range all {
+			if r.form.State == job.Queued && !r.at.IsZero() && now.Sub(r.at) >= time.Duration(r.form.StartWithinMS)*time.Millisecond {
+				_ = h.endJobAt(ctx, r, fleet.NotBegun, "its station did not begin it in time") // or it began it just now
 			}
-			_ = h.endJobAt(ctx, e, fleet.NotBegun, "its station did not begin it in time") // or it began it just now
 		}
 	}
 	return nil
@@ -480,10 +449,7 @@ func (h *Hub) keepLog(ctx context.Context, who string, in job.Log) (job.Log, err
 		return job.Log{}, fmt.Errorf("the job %s is not one of %s", in.ID, who)
 	}
 	subject := "log." + bus.Key(who, in.ID)
-	last, err := h.logs.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		last, err = &jetstream.RawStreamMsg{}, nil
-	}
+	last, err := lastOf(ctx, h.logs, subject)
 	if err != nil {
 		return job.Log{}, err
 	}
@@ -508,7 +474,7 @@ func (h *Hub) readLog(ctx context.Context, _ string, in job.LogWish) (job.Log, e
 		if err != nil {
 			return job.Log{}, err
 		}
-		m, err := h.logs.GetMsg(ctx, max(in.N, 1), jetstream.WithGetMsgSubject("log."+bus.Key(j.Station, j.ID)))
+		m, err := readFrom(ctx, h.logs, max(in.N, 1), "log."+bus.Key(j.Station, j.ID))
 		switch {
 		case err == nil:
 			return job.Log{ID: j.ID, N: m.Sequence + 1, Text: string(m.Data), More: true}, nil

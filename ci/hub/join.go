@@ -37,13 +37,13 @@ func (r *running) serveJoin(w http.ResponseWriter, q *http.Request) {
 	case strings.HasPrefix(in.Secret, access.HubToken):
 		joined, err = r.share(in.Secret)
 	case h == nil:
-		err = errNoMajority
+		err = r.folder.away()
 	default:
 		joined, err = h.Join(q.Context(), in)
 	}
 	if err != nil {
 		code := http.StatusForbidden
-		if errors.Is(err, errNoMajority) {
+		if errors.Is(err, bus.ErrAway) {
 			code = http.StatusServiceUnavailable
 		}
 		http.Error(w, plaintext.Printable(strings.TrimSpace(err.Error())), code)

@@ -2,9 +2,12 @@ package hub
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 	"golang.org/x/sys/unix"
 
@@ -24,19 +28,31 @@ import (
 	"slipway/layers/localfile"
 )
 
-// A poll is answered up to where the engine has told all. This hub's own write may be newer than
-// another hub's that it does not know yet.
-func TestPollsFollowTheEngine(t *testing.T) {
-	x := &index{changed: make(chan struct{}), told: make(chan struct{}), keys: map[string]map[string]entry{"jobs": {}}, until: map[string]uint64{}}
-	h := &Hub{index: x}
-	write := func(id string, revision uint64) {
-		j := wish
-		j.ID, j.State = id, job.Queued
-		data, err := json.Marshal(j)
+// newBook returns a hub with an index and no engine, and a function that writes a key there.
+func newBook(t testing.TB) (*Hub, func(bucket, key string, form any, revision uint64)) {
+	t.Helper()
+	x, err := newIndex(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Hub{index: x}, func(bucket, key string, form any, revision uint64) {
+		data, err := json.Marshal(form)
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.put("jobs", j.Key(), entry{value: data, revision: revision})
+		x.put(bucket, data, entry{key: key, revision: revision, at: time.Now()})
+	}
+}
+
+// A poll is answered up to where the engine has told all. This hub's own write may be newer than
+// another hub's that it does not know yet.
+func TestPollsFollowTheEngine(t *testing.T) {
+	h, put := newBook(t)
+	x := h.index
+	write := func(id string, revision uint64) {
+		j := wish
+		j.ID, j.State = id, job.Queued
+		put("jobs", j.Key(), j, revision)
 	}
 	ask := func(since uint64) (ids []string, until uint64) {
 		all, _ := h.jobsOf(t.Context(), "bench-1", job.Wait{Since: since})
@@ -72,18 +88,32 @@ func TestPollsFollowTheEngine(t *testing.T) {
 	}
 }
 
+// The engine's time of this hub's own write is known once the engine tells, and one that came first is kept.
+func TestTimeOfOwnWrite(t *testing.T) {
+	h, put := newBook(t)
+	j := wish
+	data, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.index.put("jobs", data, entry{key: j.Key(), revision: 5})
+	if _, e, known := get[job.Job](h.index, "jobs", j.Key()); !known || !e.at.IsZero() {
+		t.Errorf("before the engine tells, the key is %+v", e)
+	}
+	put("jobs", j.Key(), j, 5)
+	put("jobs", j.Key(), job.Job{}, 4)
+	if got, e, _ := get[job.Job](h.index, "jobs", j.Key()); e.at.IsZero() || e.revision != 5 || got.Name != j.Name {
+		t.Errorf("after it, the key is %+v with %+v", e, got)
+	}
+}
+
 // A station is not told of queued jobs of a rollout that is paused. Its poll is answered once the
 // rollout goes on, also if that was between two polls.
 func TestPausedRolloutIsNotTold(t *testing.T) {
-	x := &index{changed: make(chan struct{}), told: make(chan struct{}), keys: map[string]map[string]entry{"jobs": {}, "rollouts": {}}, until: map[string]uint64{}}
-	h := &Hub{index: x}
+	h, write := newBook(t)
 	put := func(bucket, key string, form any, revision uint64) {
-		data, err := json.Marshal(form)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x.put(bucket, key, entry{value: data, revision: revision})
-		x.reach(bucket, revision)
+		write(bucket, key, form, revision)
+		h.index.reach(bucket, revision)
 	}
 	set := func(w job.Wish, revision uint64) {
 		put("rollouts", "R1", job.Rollout{ID: "R1", Wish: w}, revision)
@@ -111,9 +141,55 @@ func TestPausedRolloutIsNotTold(t *testing.T) {
 	set(job.Pause, 3)
 	told := make(chan int)
 	go func() { told <- mine(job.Wait{Since: 5, Known: true}) }()
+	for waits := 0; waits == 0; time.Sleep(10 * time.Millisecond) { // also until it has looked once
+		h.index.mu.Lock()
+		waits = len(h.index.hearers)
+		h.index.mu.Unlock()
+	}
 	set(job.Go, 4)
 	if n := <-told; n != 1 {
 		t.Errorf("after a resume, the poll has %d jobs; want 1", n)
+	}
+}
+
+// A list that does not fit into one answer comes in parts, each key once, also of a board's jobs alone.
+func TestListsComeInParts(t *testing.T) {
+	admin, invite, h := newHubAnd(t)
+	h.index.partBytes = 3000
+	station := invite(job.AStation, "bench-1")
+	names := namesOf("board", 40)
+	(&simulated{}).serve(t, station, names...)
+	for _, name := range append(names, names[:20]...) {
+		j := wish
+		j.ID, j.Name = job.NewID(), name
+		ask[job.Change](t, admin, job.VerbJobAdd, j)
+	}
+	if first := ask[job.BoardList](t, admin, job.VerbBoardList, job.ListWish{}); first.Next == "" || len(first.Boards) < 2 || len(first.Boards) > 20 {
+		t.Errorf("the first part has %d boards, and the next one begins after %q", len(first.Boards), first.Next)
+	}
+	boards, err := access.List[job.BoardList](t.Context(), admin, job.VerbBoardList, job.ListWish{})
+	var got []string
+	for _, b := range boards.Boards {
+		got = append(got, b.Name)
+	}
+	if err != nil || !slices.Equal(got, names) {
+		t.Errorf("the boards are %v, %v", got, err)
+	}
+	for want, wish := range map[int]job.ListWish{60: {}, 2: {Board: names[3]}, 1: {Board: names[30]}, 0: {Failed: true}} {
+		jobs, err := access.List[job.Changes](t.Context(), admin, job.VerbJobList, wish)
+		ids := map[string]bool{}
+		for _, c := range jobs.Jobs {
+			ids[c.Job.ID] = true
+		}
+		if err != nil || len(ids) != want || len(jobs.Jobs) != want {
+			t.Errorf("%+v has %d jobs, %d of them once, %v; want %d", wish, len(jobs.Jobs), len(ids), err, want)
+		}
+	}
+	if b, err := access.FindBoard(t.Context(), admin, "bench-1/"+names[39]); err != nil || b.Name != names[39] {
+		t.Errorf("FindBoard = %+v, %v", b, err)
+	}
+	if _, err := access.FindBoard(t.Context(), admin, "bord-12"); err == nil || !strings.Contains(err.Error(), "did you mean") {
+		t.Errorf("FindBoard of no board: %v; want a name that is much like it", err)
 	}
 }
 
@@ -167,6 +243,68 @@ func TestRequestsAtOnce(t *testing.T) {
 	if most.Load() != atOnce {
 		t.Errorf("the hub worked at %d requests at once; want %d", most.Load(), atOnce)
 	}
+}
+
+// One name cannot take the place of all others that wait for changes. A refusal, too, goes to nobody
+// but the sender.
+func TestPollsOfOneName(t *testing.T) {
+	const waits = "test.waits"
+	verbs[waits] = poll(func(_ *Hub, ctx context.Context, _ string, _ nothing) (nothing, error) {
+		<-ctx.Done()
+		return nothing{}, ctx.Err()
+	})
+	t.Cleanup(func() { delete(verbs, waits) }) // after the hub's end
+	_, invite, h := newHubAnd(t)
+	greedy, other := invite(job.AStation, "bench-1"), invite(job.AStation, "bench-2")
+	answers := make(chan *nats.Msg, maxPollsOf+10)
+	if _, err := greedy.ChanSubscribe("_INBOX_bench-1.x", answers); err != nil {
+		t.Fatal(err)
+	}
+	for range maxPollsOf + 1 {
+		if err := greedy.PublishRequest(job.Subject("bench-1", waits), "_INBOX_bench-1.x", []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var r bus.Refusal
+	if m := <-answers; json.Unmarshal(m.Data, &r) != nil || !r.Away || !strings.Contains(r.Text, "too many wait here") {
+		t.Errorf("poll %d of one name is answered with %s; want a refusal", maxPollsOf+1, m.Data)
+	}
+	if err := greedy.PublishRequest(job.Subject("bench-1", waits), "audit.forged", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, greedy, job.VerbAway, job.Alive{}, "")
+	if m, err := h.records.GetLastMsgForSubject(t.Context(), "audit.forged"); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		t.Errorf("the audit has %v, %v of the hub's answer", m, err)
+	}
+	ask[job.Changes](t, other, job.VerbMine, job.Wait{})
+}
+
+// A hub without a majority takes no artifacts, and closes the connection, so that the next try reaches
+// another hub.
+func TestUploadWithoutMajority(t *testing.T) {
+	var lost atomic.Bool
+	admin, _ := newHub(t, func(o *Options) {
+		o.Handler = func(_ context.Context, h *Hub, _ []string, _ []byte) (http.Handler, error) {
+			h.Majority = func() bool { return !lost.Load() }
+			return http.NotFoundHandler(), nil
+		}
+	})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(admin.Authority))
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	defer client.CloseIdleConnections()
+	for away, want := range map[bool]int{false: http.StatusUnauthorized, true: http.StatusServiceUnavailable} {
+		lost.Store(away)
+		r, err := client.Get("https://" + admin.Hub + "/v2/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode != want || r.Close != away {
+			t.Errorf("without a majority %v: %s, closed %v; want %d", away, r.Status, r.Close, want)
+		}
+	}
+	lost.Store(false)
 }
 
 // An answer that NATS would drop becomes a refusal with a next step.

@@ -31,7 +31,7 @@ var ErrSignedOut = errors.New("you are not signed in: the link was used or is ov
 
 // open makes a secret with which a person signs in on the page, once.
 func (h *Hub) open(ctx context.Context, who string, _ nothing) (job.Invitation, error) {
-	p, _, _ := h.person(who)
+	p, _ := h.person(who)
 	secret, err := h.newSession(ctx, "in.", p, openFor)
 	return job.Invitation{Secret: secret}, err
 }
@@ -79,7 +79,7 @@ func (h *Hub) SignedIn(ctx context.Context, cookie string) (job.Person, error) {
 
 // IsStill reports whether a person has the key and the role of an earlier moment.
 func (h *Hub) IsStill(p job.Person) bool {
-	now, _, known := h.person(p.Name)
+	now, known := h.person(p.Name)
 	return known && now.Key == p.Key && now.Role == p.Role
 }
 
@@ -96,15 +96,19 @@ func (h *Hub) session(ctx context.Context, key string) (job.Person, uint64, erro
 	if err := json.Unmarshal(e.Value(), &of); err != nil {
 		return job.Person{}, 0, err
 	}
-	p, _, known := h.person(of.Name)
+	p, known := h.person(of.Name)
 	if !known || p.Key == "" || p.Key != of.Key || p.Role == job.AStation {
 		return job.Person{}, 0, ErrSignedOut
 	}
 	return p, e.Revision(), nil
 }
 
-// Changed returns a channel that is closed once the hub knows something more.
-func (h *Hub) Changed() <-chan struct{} { return h.index.next() }
+// Changed returns a channel that gets something when the hub knows something more, until ctx ends.
+func (h *Hub) Changed(ctx context.Context) <-chan struct{} {
+	news, end := h.index.hear(anyWrite)
+	context.AfterFunc(ctx, end)
+	return news
+}
 
 // maxEventBytes limits an event of a job's progress.
 const maxEventBytes = 4 << 10
@@ -136,9 +140,7 @@ func (h *Hub) keyOfEvent(tokens []string) (key string, known bool) {
 		_, known = h.index.get("jobs", key)
 		return key, known
 	}
-	_, e, known := h.index.find("jobs", tokens[3])
-	if !known || e.job == nil || e.job.Name != job.Builder || e.job.Station != bus.Name(tokens[1]) {
-		return "", false
-	}
-	return e.job.Key(), true
+	key, _ = h.index.find(tokens[3])
+	j, _, known := get[job.Job](h.index, "jobs", key)
+	return key, known && j.Name == job.Builder && j.Station == bus.Name(tokens[1])
 }

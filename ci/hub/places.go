@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,13 +38,13 @@ func (h *Hub) keepCard(ctx context.Context, who string, in job.Card) (nothing, e
 	}
 	day, file, _ := strings.Cut(in.Name, "/")
 	subject := "card." + bus.Key(who, in.Place, day, file)
-	last, err := h.cards.GetLastMsgForSubject(ctx, subject)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		last, err = &jetstream.RawStreamMsg{}, nil
+	last, err := lastOf(ctx, h.cards, subject)
+	if err != nil {
+		return nothing{}, err
 	}
 	old, _ := place.ParseEntry(last.Data) // none has not finished
-	if err != nil || bytes.Equal(last.Data, in.Entry) || !old.Finished.IsZero() && e.Finished.IsZero() {
-		return nothing{}, err
+	if bytes.Equal(last.Data, in.Entry) || !old.Finished.IsZero() && e.Finished.IsZero() {
+		return nothing{}, nil
 	}
 	_, err = h.js.Publish(ctx, subject, in.Entry, jetstream.WithExpectLastSequencePerSubject(last.Sequence))
 	return nothing{}, err
@@ -56,7 +55,7 @@ func (h *Hub) listCards(ctx context.Context, _ string, in job.CardsWish) (all jo
 	of := func(name string) string { return plaintext.Either(name == "", "*", bus.Token(name)) }
 	subject := "card." + of(in.Station) + ".*." + of(in.Day) + ".*"
 	for all.N = max(in.N, 1); len(all.Cards) < cardsAtOnce; {
-		m, err := h.cards.GetMsg(ctx, all.N, jetstream.WithGetMsgSubject(subject))
+		m, err := readFrom(ctx, h.cards, all.N, subject)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			all.N = 0
 			return all, nil
@@ -71,41 +70,25 @@ func (h *Hub) listCards(ctx context.Context, _ string, in job.CardsWish) (all jo
 	return all, nil
 }
 
-// tableHead is the key of a table, <table>.
-type tableHead struct {
-	V    job.Form `json:"v"`
-	Head string   `json:"head"` // the line with the columns' names
-}
-
-// tableRow is the key of a row, <table>.<row>. A row without a station is free, and one with a card is
-// that card's for ever.
+// tableRow is the key of a row, <table>.<row>, or of a table, <table>, which has only the line with the
+// columns' names. A row without a station is free, and one with a card is that card's for ever.
 type tableRow struct {
 	V      job.Form `json:"v"`
+	Head   string   `json:"head,omitempty"`
 	N      int      `json:"n"` // its place in the table
 	Line   string   `json:"line"`
 	Holder string   `json:"holder,omitempty"`
 	job.TableRow
-
-	key      string
-	revision uint64
 }
 
 // table returns a table's first line, and its rows in order.
-func (h *Hub) table(name string) (head string, rows []tableRow, err error) {
-	e, known := h.index.get("rows", bus.Key(name))
-	var first tableHead
-	if !known || json.Unmarshal(e.value, &first) != nil {
+func (h *Hub) table(name string) (head string, rows []record[tableRow], err error) {
+	first, _, known := get[tableRow](h.index, "rows", bus.Key(name))
+	if !known {
 		return "", nil, fmt.Errorf("the hub has no table %q\nnext: slipway hub table list", plaintext.ShortLine(name))
 	}
-	_, entries, _ := h.index.list("rows", bus.Key(name)+".")
-	for key, e := range entries {
-		row := tableRow{key: key, revision: e.revision}
-		if err := json.Unmarshal(e.value, &row); err != nil {
-			return "", nil, fmt.Errorf("the row %s: %w", key, err)
-		}
-		rows = append(rows, row)
-	}
-	slices.SortFunc(rows, func(a, b tableRow) int { return cmp.Or(a.N-b.N, strings.Compare(a.key, b.key)) })
+	rows = list[tableRow](h.index, "rows", bus.Key(name)+".")
+	slices.SortStableFunc(rows, func(a, b record[tableRow]) int { return a.form.N - b.form.N })
 	return first.Head, rows, nil
 }
 
@@ -123,25 +106,23 @@ func (h *Hub) addTable(ctx context.Context, who string, in job.TableRows) (nothi
 	}
 	h.taking.Lock()
 	defer h.taking.Unlock()
-	if _, err := h.write(ctx, h.rows, bus.Key(in.Table), tableHead{job.Version, head}, 0, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
+	was, _, err := create(ctx, h, h.rows, bus.Key(in.Table), tableRow{V: job.Version, Head: head})
+	if err != nil && !errors.Is(err, bus.ErrConflict) {
 		return nothing{}, err
 	}
-	was, have, err := h.table(in.Table)
+	_, have, err := h.table(in.Table)
 	switch {
 	case err != nil:
 		return nothing{}, err
-	case was != head:
-		return nothing{}, fmt.Errorf("the table %s has other columns: %s", in.Table, strings.TrimSpace(was))
+	case was.Head != head:
+		return nothing{}, fmt.Errorf("the table %s has other columns: %s", in.Table, strings.TrimSpace(was.Head))
 	case len(have)+len(keys) > maxTableRows:
 		return nothing{}, fmt.Errorf("a table has at most %d rows", maxTableRows)
 	}
 	for i, key := range keys {
 		row := tableRow{V: job.Version, N: len(have) + i, Line: lines[i], TableRow: job.TableRow{Row: key}}
-		_, err := h.write(ctx, h.rows, bus.Key(in.Table, key), row, 0, 0)
-		if errors.Is(err, bus.ErrConflict) && slices.ContainsFunc(have, func(r tableRow) bool { return r.Row == key && r.Line == lines[i] }) {
-			continue
-		}
-		if err != nil {
+		now, _, err := create(ctx, h, h.rows, bus.Key(in.Table, key), row)
+		if err != nil && !(errors.Is(err, bus.ErrConflict) && now.Line == row.Line) {
 			return nothing{}, fmt.Errorf("the table %s has another row %q: %w", in.Table, key, err)
 		}
 	}
@@ -156,16 +137,17 @@ func (h *Hub) takeRows(ctx context.Context, who string, in job.RowsWish) (out jo
 	}
 	h.taking.Lock()
 	defer h.taking.Unlock()
-	var rows []tableRow
+	var rows []record[tableRow]
 	if out.Head, rows, err = h.table(in.Table); err != nil {
 		return out, err
 	}
-	for _, row := range rows {
-		if row.Station == who && row.Holder == in.Holder && row.Card == "" {
-			out.Lines = append(out.Lines, row.Line)
+	for _, r := range rows {
+		if r.form.Station == who && r.form.Holder == in.Holder && r.form.Card == "" {
+			out.Lines = append(out.Lines, r.form.Line)
 		}
 	}
-	for _, row := range rows {
+	for _, r := range rows {
+		row := r.form
 		if len(out.Lines) >= min(in.Want, place.MaxAhead) {
 			break
 		}
@@ -173,7 +155,7 @@ func (h *Hub) takeRows(ctx context.Context, who string, in job.RowsWish) (out jo
 			continue
 		}
 		row.Station, row.Place, row.Holder = who, in.Place, in.Holder
-		if _, err := h.write(ctx, h.rows, row.key, row, row.revision, 0); err == nil {
+		if _, err := h.write(ctx, h.rows, r.key, row, r.revision); err == nil {
 			out.Lines = append(out.Lines, row.Line)
 		} else if !errors.Is(err, bus.ErrConflict) { // else another hub gave it away
 			return out, err
@@ -185,35 +167,38 @@ func (h *Hub) takeRows(ctx context.Context, who string, in job.RowsWish) (out jo
 // useRow notes which card has a row. If the row was not the place's to give, the audit says so: two
 // cards may have it.
 func (h *Hub) useRow(ctx context.Context, who string, in job.Card, e place.Entry) error {
-	key := bus.Key(in.Table, e.Row)
-	for {
-		at, known := h.index.get("rows", key)
-		row := tableRow{}
-		if known && json.Unmarshal(at.value, &row) == nil && row.Station == who && row.Card == e.Stamp {
-			return nil
-		}
-		if row.Station != who || row.Holder != in.Holder || row.Card != "" {
-			return h.audit(ctx, Record{Who: who, Role: job.AStation, Verb: job.VerbCard, What: in.Place + ", " + in.Name, Refused: fmt.Sprintf("the row %q of the table %s is not this place's: another card may have it", e.Row, in.Table)})
+	notHis := fmt.Errorf("the row %q of the table %s is not this place's: another card may have it", e.Row, in.Table)
+	use := func(row *tableRow, _ bool) error {
+		switch {
+		case row.Station == who && row.Card == e.Stamp:
+			return errSame
+		case row.Station != who || row.Holder != in.Holder || row.Card != "":
+			return notHis
 		}
 		row.Card, row.Used = e.Stamp, e.Began
-		_, err := h.write(ctx, h.rows, key, row, at.revision, 0)
-		if errors.Is(err, bus.ErrConflict) {
-			err = h.index.reread(ctx, h.rows, key)
-			if err == nil {
-				continue
-			}
-		}
-		return err
+		return nil
 	}
+	key := bus.Key(in.Table, e.Row)
+	_, _, err := edit(ctx, h, h.rows, key, use)
+	if errors.Is(err, notHis) { // or another hub gave it to this place just now
+		if err := h.index.reread(ctx, h.rows, key); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+			return err
+		}
+		_, _, err = edit(ctx, h, h.rows, key, use)
+	}
+	if errors.Is(err, notHis) {
+		return h.audit(ctx, Record{Who: who, Role: job.AStation, Verb: job.VerbCard, What: in.Place + ", " + in.Name, Refused: notHis.Error()})
+	}
+	return err
 }
 
 func (h *Hub) listTables(_ context.Context, _ string, _ nothing) (all job.Tables, _ error) {
-	keys, _, _ := h.index.list("rows", "")
-	for _, key := range keys {
-		if strings.Contains(key, ".") {
+	keys, _ := h.index.list("rows", "")
+	for _, e := range keys {
+		if strings.Contains(e.key, ".") {
 			continue
 		}
-		t := job.TableCount{Table: bus.Name(key)}
+		t := job.TableCount{Table: bus.Name(e.key)}
 		_, rows, err := h.table(t.Table)
 		if err != nil {
 			return all, err
@@ -221,9 +206,9 @@ func (h *Hub) listTables(_ context.Context, _ string, _ nothing) (all job.Tables
 		for _, row := range rows {
 			t.Rows++
 			switch {
-			case row.Card != "":
+			case row.form.Card != "":
 				t.Used++
-			case row.Station != "":
+			case row.form.Station != "":
 				t.Reserved++
 			}
 		}
@@ -236,7 +221,7 @@ func (h *Hub) showTable(_ context.Context, _ string, in job.TableWish) (out job.
 	_, rows, err := h.table(in.Table)
 	rows = rows[max(0, min(in.From, len(rows))):]
 	for _, row := range rows[:min(len(rows), rowsAtOnce)] {
-		out.Rows = append(out.Rows, row.TableRow)
+		out.Rows = append(out.Rows, row.form.TableRow)
 	}
 	out.More = len(rows) > rowsAtOnce
 	return out, err
@@ -244,14 +229,15 @@ func (h *Hub) showTable(_ context.Context, _ string, in job.TableWish) (out job.
 
 // freeRows gives back the rows that a removed station held and no card has.
 func (h *Hub) freeRows(ctx context.Context, _ string, in job.TableWish) (out job.Table, err error) {
-	if p, _, known := h.person(in.Station); known && p.Key != "" {
+	if p, known := h.person(in.Station); known && p.Key != "" {
 		return out, fmt.Errorf("%s may still write cards with its rows: only those of a removed station are given back\nnext: slipway hub remove %s", in.Station, in.Station)
 	}
 	h.taking.Lock()
 	defer h.taking.Unlock()
 	_, rows, err := h.table(in.Table)
 	used := 0
-	for _, row := range rows {
+	for _, r := range rows {
+		row := r.form
 		switch {
 		case in.Station == "" || row.Station != in.Station:
 			continue
@@ -260,7 +246,7 @@ func (h *Hub) freeRows(ctx context.Context, _ string, in job.TableWish) (out job
 			continue
 		}
 		row.Station, row.Place, row.Holder = "", "", ""
-		if _, err := h.write(ctx, h.rows, row.key, row, row.revision, 0); err != nil {
+		if _, err := h.write(ctx, h.rows, r.key, row, r.revision); err != nil {
 			return out, err
 		}
 		out.Rows = append(out.Rows, row.TableRow)
@@ -273,10 +259,10 @@ func (h *Hub) freeRows(ctx context.Context, _ string, in job.TableWish) (out job
 
 // refusePlaceTwice returns an error for a job of a place that has one.
 func (h *Hub) refusePlaceTwice(j job.Job) error {
-	_, entries, _ := h.index.list("jobs", bus.Key(j.Station, j.Name)+".")
-	for _, e := range entries {
-		if e.job != nil && e.job.State != job.Ended && e.job.ID != j.ID && j.Steps[0].Do == job.Place {
-			return fmt.Errorf("the place %s of %s runs already, by %s\nnext: slipway job stop %s", j.Name, j.Station, e.job.By, e.job.ID)
+	all := list[job.Job](h.index, "jobs", bus.Key(j.Station, j.Name)+".")
+	for _, r := range all {
+		if r.form.State != job.Ended && r.form.ID != j.ID && j.Steps[0].Do == job.Place {
+			return fmt.Errorf("the place %s of %s runs already, by %s\nnext: slipway job stop %s", j.Name, j.Station, r.form.By, r.form.ID)
 		}
 	}
 	return nil

@@ -83,6 +83,31 @@ func testFree(t *testing.T, admin *access.Client) {
 	refused(t, admin, job.VerbTableFree, free, "cards have 1 of its rows for ever")
 }
 
+// A hub that does not know yet that another one gave a row to a place looks again, and the audit has no
+// word of it.
+func TestRowOfAnotherHub(t *testing.T) {
+	admin, invite, h := newHubAnd(t)
+	station := invite(job.AStation, "bench-1")
+	announce(t, station, "i1")
+	ask[nothing](t, admin, job.VerbTableAdd, job.TableRows{Table: "lab", CSV: "host\nn1\n"})
+	h.index.mu.Lock()
+	before := h.index.keys["rows"]["lab"]["lab.n1"]
+	h.index.mu.Unlock()
+	rowsOf(t, station, "H1", 1)
+	h.index.mu.Lock()
+	h.index.keys["rows"]["lab"]["lab.n1"] = before
+	h.index.mu.Unlock()
+	ask[nothing](t, station, job.VerbCard, cardOf("n1", "s1", true))
+	if row, _, _ := get[tableRow](h.index, "rows", "lab.n1"); row.Card != "s1" {
+		t.Errorf("the row is %+v; want that of the card s1", row)
+	}
+	for _, r := range ask[Audit](t, admin, job.VerbAudit, nothing{}).Records {
+		if r.Refused != "" {
+			t.Errorf("the audit has %+v", r)
+		}
+	}
+}
+
 // A card is in the history once, as its record has it last, and by day and station.
 func TestCards(t *testing.T) {
 	admin, invite := newHub(t)

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,11 +32,19 @@ func reportOf(in job.ReportWish, header nats.Header, n uint64, at time.Time) job
 	return job.Report{ID: strings.TrimPrefix(header.Get(jetstream.MsgIDHeader), in.Station+"/"), Name: in.Name, N: n, At: at}
 }
 
+// reportsAt returns the subject of a board's reports. The engine does not answer for what is none.
+func reportsAt(in job.ReportWish) (subject string, err error) {
+	return "report." + bus.Key(in.Station, in.Name), cmp.Or(job.CheckName("the station", in.Station), job.CheckName("the board's name", in.Name))
+}
+
 // listReports lists the reports of a board.
 func (h *Hub) listReports(ctx context.Context, _ string, in job.ReportWish) (all job.Reports, err error) {
-	reader, err := h.reports.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{"report." + bus.Key(in.Station, in.Name)}, HeadersOnly: true, InactiveThreshold: 10 * time.Second,
-	})
+	subject, err := reportsAt(in)
+	if err != nil {
+		return all, err
+	}
+	of := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}, HeadersOnly: true, InactiveThreshold: 10 * time.Second}
+	reader, err := bus.Agree(ctx, func(ctx context.Context) (jetstream.Consumer, error) { return h.reports.OrderedConsumer(ctx, of) })
 	if err != nil {
 		return all, err
 	}
@@ -56,15 +65,16 @@ func (h *Hub) listReports(ctx context.Context, _ string, in job.ReportWish) (all
 
 // getReport returns a report of a board: by its number, that of a job, or the newest.
 func (h *Hub) getReport(ctx context.Context, who string, in job.ReportWish) (job.Report, error) {
-	subject := "report." + bus.Key(in.Station, in.Name)
-	var m *jetstream.RawStreamMsg
-	var err error
-	if in.N > 0 {
-		m, err = h.reports.GetMsg(ctx, in.N)
-	} else {
-		m, err = h.reports.GetLastMsgForSubject(ctx, subject)
+	subject, err := reportsAt(in)
+	if err != nil {
+		return job.Report{}, err
 	}
-	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Subject != subject {
+	read := func() (*jetstream.RawStreamMsg, error) { return lastOf(ctx, h.reports, subject) }
+	if in.N > 0 {
+		read = func() (*jetstream.RawStreamMsg, error) { return readFrom(ctx, h.reports, in.N, subject) }
+	}
+	m, err := read()
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && (m.Sequence == 0 || in.N > 0 && m.Sequence != in.N) {
 		return job.Report{}, fmt.Errorf("%s of %s has no such report\nnext: slipway hub report %s --list", in.Name, in.Station, in.Name)
 	}
 	if err != nil {

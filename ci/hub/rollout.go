@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/job"
 	"slipway/layers/bus"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -35,6 +37,9 @@ func idOf(rollout, station, name string, attempt int) string {
 // addRollout chooses the boards of a rollout and begins it.
 func (h *Hub) addRollout(ctx context.Context, who string, r job.Rollout) (job.RolloutState, error) {
 	r.From, r.Plan = "", nil
+	if s, known, err := h.hasBegun(who, r); known {
+		return s, err
+	}
 	err := r.Check()
 	if err == nil {
 		r.Plan, err = h.chooseBoards(r)
@@ -59,11 +64,23 @@ func (h *Hub) beginRollout(ctx context.Context, who string, r job.Rollout) (_ jo
 	if r.Canary == 0 {
 		r.Wave = 1
 	}
-	revision, err := h.write(ctx, h.rollouts, bus.Key(r.ID), r, 0, 0)
-	if err != nil {
-		return job.RolloutState{}, err
+	_, revision, err := create(ctx, h, h.rollouts, bus.Key(r.ID), r)
+	if errors.Is(err, bus.ErrConflict) {
+		s, _, err := h.hasBegun(who, r)
+		return s, err
 	}
-	return h.stateOf(r, revision), nil
+	return h.look(r, revision, false).state, err
+}
+
+// hasBegun reports whether there is a rollout with a wish's ID, and returns it if it is what the same
+// person wished. So the same request twice is one rollout, also if its boards are others by now.
+func (h *Hub) hasBegun(who string, wish job.Rollout) (s job.RolloutState, known bool, err error) {
+	old, e, known := get[job.Rollout](h.index, "rollouts", bus.Key(wish.ID))
+	same := old.Artifact == wish.Artifact && old.Pattern == wish.Pattern && reflect.DeepEqual(old.Steps, wish.Steps)
+	if known && (old.By != who || old.From != wish.From || old.From == "" && !same) {
+		return s, true, fmt.Errorf("the ID %s is another rollout's: %w", wish.ID, bus.ErrConflict)
+	}
+	return h.look(old, e.revision, false).state, known, nil
 }
 
 // chooseBoards returns the boards that match a rollout and are not in its plan. One that does not take
@@ -88,13 +105,11 @@ func (h *Hub) chooseBoards(r job.Rollout) (more []job.RolloutBoard, err error) {
 // matchBoards returns the boards of a rollout's kind that match its pattern. Labels are the groups of
 // an inventory of all boards.
 func (h *Hub) matchBoards(r job.Rollout) (found []job.HubBoard, err error) {
-	all, err := h.listBoards(context.Background(), "", nothing{})
-	if err != nil {
-		return nil, err
-	}
+	boards := list[job.Board](h.index, "boards", "")
 	at := map[string]job.HubBoard{}
 	groups := map[string]map[string]map[string]any{}
-	for _, b := range all.Boards {
+	for _, known := range boards {
+		b := job.HubBoard{Board: known.form, Station: stationOf(known.key)}
 		if b.Board.Board != r.Board {
 			continue
 		}
@@ -138,22 +153,26 @@ func does(b job.Board, steps []job.Step) bool {
 }
 
 // rollout returns a rollout and its key's entry.
-func (h *Hub) rollout(id string) (r job.Rollout, e entry, err error) {
-	e, known := h.index.get("rollouts", bus.Key(id))
+func (h *Hub) rollout(id string) (job.Rollout, entry, error) {
+	r, e, known := get[job.Rollout](h.index, "rollouts", bus.Key(id))
 	if !known {
-		return r, e, fmt.Errorf("no rollout %q\nnext: slipway rollout list", id)
+		return r, e, noRollout(id)
 	}
-	return r, e, json.Unmarshal(e.value, &r)
+	return r, e, nil
+}
+
+func noRollout(id string) error {
+	return fmt.Errorf("no rollout %q\nnext: slipway rollout list", plaintext.ShortLine(id))
 }
 
 // progressOf is how far a rollout is.
 type progressOf struct {
-	state         job.RolloutState
-	failing       int // boards that failed for good, or are not heard
-	canaryFailed  int
-	open          []int // boards of each wave that have not ended
-	missing       []missing
-	queued, runID []string // IDs of jobs that have not ended
+	state        job.RolloutState
+	failing      int // boards that failed for good, or are not heard
+	canaryFailed int
+	open         []int // boards of each wave that have not ended
+	missing      []missing
+	jobs         []*job.Job // that have not ended
 }
 
 // missing is a board that needs a job.
@@ -162,62 +181,85 @@ type missing struct {
 	attempt int
 }
 
-// look counts a rollout's jobs.
-func (h *Hub) look(r job.Rollout, revision uint64) progressOf {
+// look counts a rollout's jobs. Of one that has ended it looks at them only for their results.
+func (h *Hub) look(r job.Rollout, revision uint64, results bool) progressOf {
 	p := progressOf{open: make([]int, r.LastWave()+1)}
 	p.state = job.RolloutState{Rollout: r, Revision: revision, Boards: len(r.Plan), Counts: fleet.Counts{}}
-	p.state.Plan, p.state.Results = nil, make([]job.RolloutResult, 0, len(r.Plan))
-	for _, b := range r.Plan {
-		p.state.Results = append(p.state.Results, h.lookAt(&p, r, b))
+	p.state.Plan = nil
+	isFinal := r.Ended && r.Final != nil
+	if !isFinal || results {
+		by := h.attempts(r.ID)
+		for _, b := range r.Plan {
+			result := h.lookAt(&p, r, b, by[boardKey{b.Station, b.Name}])
+			if results {
+				p.state.Results = append(p.state.Results, result)
+			}
+		}
 	}
-	if r.Ended && r.Final != nil {
+	if isFinal {
 		p.state.Counts = r.Final
 	}
 	return p
 }
 
-// attemptsOf returns the jobs of a rollout on a board, the first attempt first.
-func (h *Hub) attemptsOf(r job.Rollout, b job.RolloutBoard) (all []entry) {
-	for {
-		e, known := h.index.get("jobs", bus.Key(b.Station, b.Name, idOf(r.ID, b.Station, b.Name, len(all)+1)))
-		if !known {
-			return all
+type boardKey struct{ station, name string }
+
+// attempts are a rollout's jobs on one board. Each begins after the one before has ended, and an ended job
+// is not written again. So the last one has the highest revision.
+type attempts struct {
+	n        int
+	last     *job.Job
+	at       time.Time // of its last write
+	revision uint64    // as at
+	before   *job.Had  // the first one
+	begun    uint64    // revision of the first one that a station claimed
+}
+
+// attempts returns the attempts of a rollout on its boards.
+func (h *Hub) attempts(rollout string) map[boardKey]*attempts {
+	by := map[boardKey]*attempts{}
+	h.index.each("jobs", func(e entry) {
+		j, known := e.holds.(*job.Job)
+		if !known || j.Rollout != rollout {
+			return
 		}
-		all = append(all, e)
-	}
+		a := by[boardKey{j.Station, j.Name}]
+		if a == nil {
+			a = &attempts{}
+			by[boardKey{j.Station, j.Name}] = a
+		}
+		a.n++
+		if e.revision > a.revision {
+			a.last, a.at, a.revision = j, e.at, e.revision
+		}
+		if j.Claim != nil && (a.begun == 0 || e.revision < a.begun) {
+			a.before, a.begun = j.Before, e.revision
+		}
+	}, "")
+	return by
 }
 
 // lookAt counts one board of a rollout: its last attempt decides.
-func (h *Hub) lookAt(p *progressOf, r job.Rollout, b job.RolloutBoard) job.RolloutResult {
-	all := h.attemptsOf(r, b)
-	found := job.RolloutResult{RolloutBoard: b, Tries: len(all)}
-	if len(all) == 0 {
-		p.missing = append(p.missing, missing{b, 1})
-		p.open[b.Wave]++
-		return found
+func (h *Hub) lookAt(p *progressOf, r job.Rollout, b job.RolloutBoard, a *attempts) job.RolloutResult {
+	found := job.RolloutResult{RolloutBoard: b}
+	if a != nil {
+		found.Tries, found.Job, found.State = a.n, a.last.ID, a.last.State
 	}
-	e := all[len(all)-1]
-	if e.job == nil {
-		p.open[b.Wave]++ // of a newer hub, which drives it
-		return found
-	}
-	j := *e.job
-	found.Job, found.State = j.ID, j.State
 	switch {
-	case j.State != job.Ended:
-		h.countOpen(p, r, b, j)
+	case a != nil && a.last.State != job.Ended:
+		h.countOpen(p, r, b, a.last)
 		return found
-	case r.MayRetry(j.Result.Kind, len(all)) && r.Wish == job.Go && !r.Ended:
-		p.missing = append(p.missing, missing{b, len(all) + 1})
+	case a == nil, r.MayRetry(a.last.Result.Kind, a.n) && r.Wish == job.Go && !r.Ended:
+		p.missing = append(p.missing, missing{b, found.Tries + 1})
 		p.open[b.Wave]++
 		return found
 	}
-	found.Result = &j.Result.Result
-	p.state.Counts[j.Result.Kind]++
-	if e.at.After(p.state.At) {
-		p.state.At = e.at
+	found.Result = &a.last.Result.Result
+	p.state.Counts[found.Result.Kind]++
+	if a.at.After(p.state.At) {
+		p.state.At = a.at
 	}
-	if j.Result.Kind.Failed() {
+	if found.Result.Kind.Failed() {
 		p.failing++
 		if b.Wave == 0 && r.Canary > 0 {
 			p.canaryFailed++
@@ -241,15 +283,14 @@ func (p progressOf) stopped(r job.Rollout) string {
 
 // countOpen counts a board whose job has not ended. One whose station is silent for longer than the
 // patience counts as failed, and does not hold up the next wave, until it is heard.
-func (h *Hub) countOpen(p *progressOf, r job.Rollout, b job.RolloutBoard, j job.Job) {
+func (h *Hub) countOpen(p *progressOf, r job.Rollout, b job.RolloutBoard, j *job.Job) {
 	if j.State == job.Running {
 		p.state.Running++
-		p.runID = append(p.runID, j.ID)
 	} else {
 		p.state.Waiting++
-		p.queued = append(p.queued, j.ID)
 	}
-	if h.silentFor(b.Station) > time.Duration(r.PatienceMS)*time.Millisecond {
+	p.jobs = append(p.jobs, j)
+	if h.index.goneFor("alive", bus.Key(b.Station)) > time.Duration(r.PatienceMS)*time.Millisecond {
 		p.state.Unheard++
 		p.failing++
 		return
@@ -257,62 +298,40 @@ func (h *Hub) countOpen(p *progressOf, r job.Rollout, b job.RolloutBoard, j job.
 	p.open[b.Wave]++
 }
 
-// silentFor returns for how long this hub has not heard a station, by the hub's own clock.
-func (h *Hub) silentFor(station string) time.Duration {
-	if _, _, heard := h.leaseOf(station); heard {
-		return 0
-	}
-	return h.index.goneFor("alive", bus.Key(station))
-}
-
-// stateOf returns how far a rollout is, without its results.
-func (h *Hub) stateOf(r job.Rollout, revision uint64) job.RolloutState {
-	if r.Ended && r.Final != nil {
-		boards := len(r.Plan)
-		r.Plan = nil
-		return job.RolloutState{Rollout: r, Revision: revision, Boards: boards, Counts: r.Final}
-	}
-	s := h.look(r, revision).state
-	s.Results = nil
-	return s
-}
-
-// maxWave returns the last wave of a rollout.
-func maxWave(r job.Rollout) (last int) {
-	for _, b := range r.Plan {
-		last = max(last, b.Wave)
-	}
-	return last
-}
-
 // driveRollouts drives all rollouts until ctx ends. Any number of hubs may do so at once.
 func (h *Hub) driveRollouts(ctx context.Context) error {
-	for ctx.Err() == nil {
-		changed := h.index.next()
-		keys, entries, _ := h.index.list("rollouts", "")
-		for _, key := range keys {
-			var r job.Rollout
-			if json.Unmarshal(entries[key].value, &r) != nil || r.Ended {
-				continue
-			}
-			if now, err := h.engineTime(ctx); err == nil {
-				_ = h.drive(ctx, r, entries[key].revision, now) // the next change, or second, tries again
-			}
+	news, end := h.index.hear("rollouts", "jobs", "boards", "alive", "people")
+	defer end()
+	for {
+		all := list[job.Rollout](h.index, "rollouts", "")
+		all = slices.DeleteFunc(all, func(r record[job.Rollout]) bool { return r.form.Ended })
+		if len(all) > 0 {
+			h.driveAll(ctx, all)
 		}
 		select {
 		case <-ctx.Done():
-		case <-changed:
+			return nil
+		case <-news:
 			_ = run.Sleep(ctx, 50*time.Millisecond) // several changes at once
 		case <-time.After(time.Second):
 		}
 	}
-	return nil
+}
+
+// driveAll drives rollouts by the engine's time. What fails is tried again at the next change, or second.
+func (h *Hub) driveAll(ctx context.Context, all []record[job.Rollout]) {
+	now, err := h.engineTime(ctx)
+	for _, r := range all {
+		if err == nil {
+			_ = h.drive(ctx, r.form, r.revision, now)
+		}
+	}
 }
 
 // drive brings a rollout one step further: it adds the jobs of the wave, begins the next wave, or
 // ends the rollout.
 func (h *Hub) drive(ctx context.Context, r job.Rollout, revision uint64, now time.Time) error {
-	p := h.look(r, revision)
+	p := h.look(r, revision, false)
 	why, done := p.stopped(r), sumTo(p.open, len(p.open)) == 0 && p.state.Unheard == 0
 	if !done && r.Wish != job.Cancel && !r.Began.IsZero() && now.Sub(r.Began) > rolloutOpen {
 		r.Wish, r.WishBy, r.Why = job.Cancel, "the hub", "it did not end in 29 days, and the hub keeps its jobs for 30"
@@ -320,23 +339,23 @@ func (h *Hub) drive(ctx context.Context, r job.Rollout, revision uint64, now tim
 	}
 	if r.Follow && r.Wish == job.Go && why == "" {
 		if more, _ := h.chooseBoards(r); len(more) > 0 { // boards that share a name join once they do not
-			r.Plan = append(r.Plan, more...)
+			r.Plan = slices.Concat(r.Plan, more)
 			return h.setRollout(ctx, r, revision)
 		}
 	}
 	switch {
-	case done, r.Wish == job.Cancel && len(p.queued)+len(p.runID) == 0:
+	case done, r.Wish == job.Cancel && len(p.jobs) == 0:
 		r.Ended, r.Final = true, p.state.Counts
 		return h.setRollout(ctx, r, revision)
 	case why != "" && r.Wish == job.Go: // what has ended needs no pause
 		r.Wish, r.WishBy, r.Why = job.Pause, "the gate", why
 		return h.setRollout(ctx, r, revision)
 	case r.Wish == job.Cancel:
-		return h.stopAll(ctx, r, slices.Concat(p.queued, p.runID))
+		return h.stopAll(ctx, r, p.jobs)
 	case r.Wish == job.Pause:
 		return nil
 	}
-	if sumTo(p.open, r.Wave) == 0 && r.Wave < maxWave(r) {
+	if sumTo(p.open, r.Wave) == 0 && r.Wave < r.Plan[len(r.Plan)-1].Wave { // waves only grow in a plan
 		r.Wave++
 		if r.PauseAfterWave {
 			r.Wish, r.WishBy, r.Why = job.Pause, "the rollout", fmt.Sprintf("wave %d has ended", r.Wave-1)
@@ -354,11 +373,7 @@ func sumTo(counts []int, last int) (sum int) {
 }
 
 func (h *Hub) setRollout(ctx context.Context, r job.Rollout, revision uint64) error {
-	ttl := time.Duration(0)
-	if r.Ended {
-		ttl = rolloutTTL
-	}
-	_, err := h.write(ctx, h.rollouts, bus.Key(r.ID), r, revision, ttl)
+	_, err := h.write(ctx, h.rollouts, bus.Key(r.ID), r, revision)
 	return err
 }
 
@@ -373,12 +388,10 @@ func (h *Hub) addJobs(ctx context.Context, r job.Rollout, boards []missing) erro
 			Artifact: r.Artifact, Project: r.Project, Steps: r.Steps, LimitMS: r.LimitMS, StartWithinMS: rolloutTTL.Milliseconds(),
 			By: r.By, Rollout: r.ID, Wave: m.board.Wave, State: job.Queued,
 		}
-		ttl := time.Duration(0)
-		if p, _, known := h.person(j.Station); known && p.Key == "" {
+		if p, known := h.person(j.Station); known && p.Key == "" {
 			endUnbegun(&j, fleet.NotBegun, "its station was removed")
-			ttl = ttlOf(j)
 		}
-		if _, err := h.write(ctx, h.jobs, j.Key(), j, 0, ttl); err != nil && !errors.Is(err, bus.ErrConflict) {
+		if _, err := h.write(ctx, h.jobs, j.Key(), j, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
 	}
@@ -386,12 +399,12 @@ func (h *Hub) addJobs(ctx context.Context, r job.Rollout, boards []missing) erro
 }
 
 // stopAll stops the jobs of a canceled rollout gently, once each.
-func (h *Hub) stopAll(ctx context.Context, r job.Rollout, ids []string) error {
-	for _, id := range ids {
-		if j, _, err := h.findJob(id); err != nil || j.Stop != "" {
+func (h *Hub) stopAll(ctx context.Context, r job.Rollout, jobs []*job.Job) error {
+	for _, j := range jobs {
+		if j.Stop != "" {
 			continue
 		}
-		if _, err := h.stopJob(ctx, r.WishBy, job.StopWish{ID: id, How: job.Gently}); err != nil && !errors.Is(err, bus.ErrConflict) {
+		if _, err := h.stopJob(ctx, r.WishBy, job.StopWish{ID: j.ID, How: job.Gently}); err != nil && !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
 	}
@@ -407,38 +420,62 @@ func (h *Hub) mayBegin(j job.Job) error {
 	if err != nil {
 		return err
 	}
-	why := h.look(r, e.revision).stopped(r)
+	why := h.gate(r, e.revision)
 	if r.Wish == job.Go && why == "" {
 		return nil
 	}
 	return fmt.Errorf("the rollout %s does not go on (%s %s%s): %w", r.ID, r.Wish, r.Why, why, bus.ErrConflict)
 }
 
+// gate is why a rollout stops, as the hub counted it.
+type gate struct {
+	revision uint64
+	failures int // of the index
+	counted  time.Time
+	why      string
+}
+
+// gate returns why a rollout stops, or "". Each claim asks it. So it counts the boards again only after
+// the rollout has changed or a job has failed, and each second for stations that are not heard.
+func (h *Hub) gate(r job.Rollout, revision uint64) string {
+	failures := h.index.failed()
+	old, _ := h.gates.Load(r.ID)
+	g, known := old.(gate)
+	if !known || g.revision != revision || g.failures != failures || time.Since(g.counted) > time.Second {
+		g = gate{revision, failures, time.Now(), h.look(r, revision, false).stopped(r)}
+		h.gates.Store(r.ID, g)
+	}
+	return g.why
+}
+
 // wishRollout pauses, resumes or cancels a rollout.
 func (h *Hub) wishRollout(ctx context.Context, who string, in job.RolloutWish) (job.RolloutState, error) {
-	r, e, err := h.rollout(in.ID)
-	switch {
-	case err != nil:
+	r, revision, err := edit(ctx, h, h.rollouts, bus.Key(in.ID), func(r *job.Rollout, known bool) error {
+		switch {
+		case !known:
+			return noRollout(in.ID)
+		case r.Ended:
+			return fmt.Errorf("the rollout %s has ended\nnext: slipway rollout show %s", r.ID, r.ID)
+		case !slices.Contains([]job.Wish{job.Go, job.Pause, job.Cancel}, in.Wish), r.Wish == job.Cancel:
+			return fmt.Errorf("a rollout that is %s cannot become %q", r.Wish, in.Wish)
+		case in.Wish == job.Go:
+			r.Resumed, r.Seen = true, h.look(*r, 0, false).failing
+		}
+		r.Wish, r.WishBy, r.Why = in.Wish, who, ""
+		return nil
+	})
+	if err != nil {
 		return job.RolloutState{}, err
-	case r.Ended:
-		return job.RolloutState{}, fmt.Errorf("the rollout %s has ended\nnext: slipway rollout show %s", r.ID, r.ID)
-	case !slices.Contains([]job.Wish{job.Go, job.Pause, job.Cancel}, in.Wish), r.Wish == job.Cancel:
-		return job.RolloutState{}, fmt.Errorf("a rollout that is %s cannot become %q", r.Wish, in.Wish)
 	}
-	if in.Wish == job.Go {
-		r.Resumed, r.Seen = true, h.look(r, e.revision).failing
-	}
-	r.Wish, r.WishBy, r.Why = in.Wish, who, ""
-	if err := h.setRollout(ctx, r, e.revision); err != nil {
-		return job.RolloutState{}, err
-	}
-	r, e, err = h.rollout(in.ID)
-	return h.stateOf(r, e.revision), err
+	return h.look(r, revision, false).state, nil
 }
 
 // takeBack begins a rollout of what the boards of an ended one had before it, on those that got it, by
 // the same gates.
 func (h *Hub) takeBack(ctx context.Context, who string, in job.RolloutBack) (job.RolloutState, error) {
+	if s, known, err := h.hasBegun(who, job.Rollout{ID: in.New, From: in.ID}); known {
+		return s, err
+	}
 	r, _, err := h.rollout(in.ID)
 	switch {
 	case err != nil:
@@ -470,35 +507,35 @@ func (h *Hub) takeBack(ctx context.Context, who string, in job.RolloutBack) (job
 // before returns the boards that got a rollout and still have it, or something unknown, and the one
 // thing that all of them had before.
 func (h *Hub) before(r job.Rollout) (plan []job.RolloutBoard, had job.Had, err error) {
-	by := map[job.Had][]string{}
+	names := map[job.Had][]string{}
+	by := h.attempts(r.ID)
 	for _, b := range r.Plan {
-		all := h.attemptsOf(r, b)
-		i := slices.IndexFunc(all, func(e entry) bool { return e.job != nil && e.job.Claim != nil })
-		e, _ := h.index.get("boards", bus.Key(b.Station, b.Name))
-		if i < 0 || e.board == nil || e.board.Has != nil && e.board.Has.Artifact != r.Artifact {
+		a := by[boardKey{b.Station, b.Name}]
+		now, _, known := get[job.Board](h.index, "boards", bus.Key(b.Station, b.Name))
+		if a == nil || a.begun == 0 || !known || now.Has != nil && now.Has.Artifact != r.Artifact {
 			continue
 		}
 		before := job.Had{}
-		if found := all[i].job.Before; found != nil {
-			before = *found
+		if a.before != nil {
+			before = *a.before
 		}
 		if slices.ContainsFunc(r.Steps, func(s job.Step) bool { return s.Do == job.Update }) && before.Bundle == "" {
 			before = job.Had{} // its bundle is not known
 		}
-		by[before] = append(by[before], b.Name)
+		names[before] = append(names[before], b.Name)
 		plan, had = append(plan, b), before
 	}
 	switch {
 	case len(plan) == 0:
 		return nil, had, errors.New("no board has it")
-	case len(by) == 1 && had.Artifact == r.Artifact:
+	case len(names) == 1 && had.Artifact == r.Artifact:
 		return nil, had, errors.New("the boards had the same artifact before")
-	case len(by[job.Had{}]) > 0:
-		return nil, had, fmt.Errorf("what they had before is not known of %s", shortList(by[job.Had{}]))
-	case len(by) > 1:
+	case len(names[job.Had{}]) > 0:
+		return nil, had, fmt.Errorf("what they had before is not known of %s", shortList(names[job.Had{}]))
+	case len(names) > 1:
 		var differ []string
-		for had, names := range by {
-			differ = append(differ, fmt.Sprintf("%s had %s", shortList(names), had.Artifact))
+		for had, some := range names {
+			differ = append(differ, fmt.Sprintf("%s had %s", shortList(some), had.Artifact))
 		}
 		slices.Sort(differ)
 		return nil, had, fmt.Errorf("the boards had different artifacts: %s", strings.Join(differ, "; "))
@@ -518,28 +555,18 @@ func shortList(names []string) string {
 // showRollout returns a rollout once it differs from the revision that the caller knows.
 func (h *Hub) showRollout(ctx context.Context, _ string, in job.RolloutWish) (s job.RolloutState, err error) {
 	h.index.wait(ctx, func() bool {
-		var r job.Rollout
-		var e entry
-		if r, e, err = h.rollout(in.ID); err != nil {
-			return true
-		}
+		r, e, unknown := h.rollout(in.ID)
 		seen := e.revision + h.index.revision("jobs") // both only grow
-		s = h.look(r, seen).state
-		return r.Ended || seen > in.Since
-	})
-	if !in.Results {
-		s.Results = nil
-	}
+		s, err = h.look(r, seen, in.Results).state, unknown
+		return err != nil || r.Ended || seen > in.Since
+	}, "rollouts", "jobs")
 	return s, err
 }
 
-func (h *Hub) listRollouts(_ context.Context, _ string, _ nothing) (list job.Rollouts, _ error) {
-	keys, entries, _ := h.index.list("rollouts", "")
-	for _, key := range keys {
-		var r job.Rollout
-		if json.Unmarshal(entries[key].value, &r) == nil {
-			list.Rollouts = append(list.Rollouts, h.stateOf(r, entries[key].revision))
-		}
+func (h *Hub) listRollouts(_ context.Context, _ string, _ nothing) (out job.Rollouts, _ error) {
+	all := list[job.Rollout](h.index, "rollouts", "")
+	for _, r := range all {
+		out.Rollouts = append(out.Rollouts, h.look(r.form, r.revision, false).state)
 	}
-	return list, nil
+	return out, nil
 }

@@ -132,6 +132,32 @@ func TestRollout(t *testing.T) {
 	}
 }
 
+// A request for a rollout that comes twice is one rollout, also if its boards are others by now. An ID is
+// no other rollout's.
+func TestRolloutTwice(t *testing.T) {
+	admin, invite := newHub(t)
+	(&simulated{}).serve(t, invite(job.AStation, "bench-1"), namesOf("a", 3)...)
+	r := deploys(artifact1, "")
+	runRollout(t, admin, r)
+	r.Artifact, r.ID = artifact2, job.NewID()
+	end := runRollout(t, admin, r)
+	back := job.RolloutBack{ID: end.ID, New: job.NewID()}
+	begun := ask[job.RolloutState](t, admin, job.VerbRolloutBack, back)
+	follow(t, admin, begun.ID, hasEnded)
+	if again := ask[job.RolloutState](t, admin, job.VerbRolloutBack, back); again.ID != begun.ID || !again.Ended {
+		t.Errorf("taken back again: %+v", again)
+	}
+	(&simulated{}).serve(t, invite(job.AStation, "bench-2"), "a-00") // a name twice lets no rollout begin
+	if again := ask[job.RolloutState](t, admin, job.VerbRolloutAdd, r); again.ID != end.ID || !again.Ended || again.Boards != 3 {
+		t.Errorf("the same rollout again: %+v", again)
+	}
+	r.Artifact = artifact1
+	refused(t, admin, job.VerbRolloutAdd, r, "is another rollout's")
+	if n := len(ask[job.Rollouts](t, admin, job.VerbRollouts, nothing{}).Rollouts); n != 3 {
+		t.Errorf("there are %d rollouts; want 3", n)
+	}
+}
+
 // A canary that fails pauses the rollout before any other board begins. After resume, the others
 // begin. Failures up to stopAfter pause it again.
 func TestRolloutGates(t *testing.T) {
@@ -154,6 +180,31 @@ func TestRolloutGates(t *testing.T) {
 		t.Errorf("after cancel: %+v", end.Counts)
 	}
 	refused(t, admin, job.VerbRolloutWish, job.RolloutWish{ID: r.ID, Wish: job.Go}, "has ended")
+}
+
+// No board begins after one too many has failed, whatever the hub counted before.
+func TestClaimAfterFailure(t *testing.T) {
+	h, put := newBook(t)
+	r := rollout
+	r.V, r.ID, r.Wish, r.Gate = 1, "R1", job.Go, fleet.Gate{StopAfter: 2}
+	var jobs []job.Job
+	for i, name := range namesOf("a", 3) {
+		r.Plan = append(r.Plan, job.RolloutBoard{Station: "bench-1", Name: name})
+		j := wish
+		j.ID, j.Name, j.State, j.Rollout = fmt.Sprint("J", i), name, job.Queued, "R1"
+		jobs = append(jobs, j)
+		put("jobs", j.Key(), j, uint64(i+1))
+	}
+	put("alive", "bench-1", job.Alive{Instance: "i"}, 1)
+	put("rollouts", "R1", r, 1)
+	for i, j := range jobs {
+		err := h.mayBegin(j)
+		if want := i == 2; errors.Is(err, bus.ErrConflict) != want || want && !strings.Contains(err.Error(), "2 boards failed") {
+			t.Errorf("after %d failures, mayBegin = %v", i, err)
+		}
+		j.State, j.Result = job.Ended, &job.Result{Result: fleet.Result{Kind: fleet.Checks}}
+		put("jobs", j.Key(), j, uint64(i+10))
+	}
 }
 
 // A rollout that fails at its last board ends. It waits for nobody.

@@ -10,15 +10,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"slipway/ci/hub/access"
-	"slipway/ci/hub/artifacts"
 	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
@@ -55,8 +55,13 @@ type Options struct {
 	Page   string   // host:port of the page
 	// Cluster has HOST or HOST:PORT of each hub of a cluster. None is a hub alone.
 	Cluster []string
-	Lease   time.Duration // of stations; 0 is 30 s
-	Log     io.Writer
+	// NATS has the URLs of another NATS that keeps the records, with commas between them. Creds is a file
+	// for it, or "". Replicas is how many of its servers keep each record, 0 is what they can.
+	NATS, Creds string
+	Replicas    int
+	Space       int64         // bytes that the records take at most; 0 is 80 % of the disk at the first start
+	Lease       time.Duration // of stations; 0 is 30 s
+	Log         io.Writer
 	// Admin is the name of the first admin, whom Ready gets an invitation for, unless there is one.
 	Admin        string
 	AlwaysInvite bool                        // Admin, also if there is one: an earlier identity of that name ends
@@ -90,15 +95,19 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	if o.NATS != "" {
+		o.Space = -1
+	}
 	server, err := bus.Start(bus.ServerOptions{
-		Name: f.Name, StoreDir: filepath.Join(o.Dir, "engine"), Keys: keys, Roles: Roles, Listen: o.Listen, TLS: authority.TLS(), Log: o.Log, Cluster: f.server(o.Listen),
+		Name: f.Name, StoreDir: filepath.Join(o.Dir, "engine"), Keys: keys, Roles: Roles, Listen: o.Listen, TLS: authority.TLS(), Log: o.Log, Cluster: f.server(o.Listen), MaxStore: o.Space,
 	})
 	if err != nil {
 		return err
 	}
 	defer server.Close()
 	r := &running{Options: o, folder: f, authority: authority, keys: keys, server: server}
-	return r.serve(ctx)
+	err = r.serve(ctx)
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // running is a hub whose NATS server runs.
@@ -109,6 +118,7 @@ type running struct {
 	keys      *bus.Keys
 	server    *bus.Server
 	place     job.HubPlace
+	lease     *lease // of another NATS, or nil
 
 	hub  atomic.Pointer[Hub] // nil before the engine answers
 	open atomic.Pointer[http.Handler]
@@ -155,14 +165,15 @@ func (r *running) at(listens string) string {
 
 // ServeHTTP answers requests of the page. Before the engine answers, only another hub can join.
 func (r *running) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	open := r.open.Load()
+	h, open := r.hub.Load(), r.open.Load()
 	switch {
 	case q.Method == http.MethodPost && q.URL.Path == "/join":
 		r.serveJoin(w, q)
-	case open != nil:
+	case open != nil && (h.Majority() || !strings.HasPrefix(q.URL.Path, "/v2/")):
 		(*open).ServeHTTP(w, q)
 	default:
-		http.Error(w, errNoMajority.Error(), http.StatusServiceUnavailable)
+		w.Header().Set("Connection", "close") // the next try may reach another hub
+		http.Error(w, r.folder.away().Error(), http.StatusServiceUnavailable)
 	}
 }
 
@@ -188,6 +199,9 @@ func (r *running) work(ctx context.Context) error {
 	group.Go(func() error { return h.Serve(ctx) })
 	group.Go(func() error { return h.collect(ctx, r.Log) })
 	group.Go(func() error { return h.welcome(ctx, r.Options, r.authority) })
+	if r.lease != nil {
+		group.Go(func() error { return r.lease.hold(ctx) })
+	}
 	return group.Wait()
 }
 
@@ -211,33 +225,31 @@ func (r *running) connect(ctx context.Context) (h *Hub, err error) {
 	return h, err
 }
 
-// fit returns how much a stream may take: what is asked for, or less on the disk of a hub alone that has
-// less than largeDisk. Hubs of a cluster must have the same limits.
-func (r *running) fit(most int64) int64 {
-	var disk unix.Statfs_t
-	if len(r.folder.Hubs) > 0 || unix.Statfs(r.Dir, &disk) != nil {
-		return most
-	}
-	return int64(float64(most) * min(1, float64(disk.Blocks)*float64(disk.Bsize)/largeDisk))
-}
-
-const largeDisk = 160 << 30 // on which all streams together reserve less than a quarter
-
 // openAll opens all that the engine keeps.
 func (r *running) openAll(ctx context.Context) (*Hub, error) {
 	nc, err := r.server.Connect()
 	if err != nil {
 		return nil, err
 	}
-	h, err := open(ctx, nc, r.folder, cmp.Or(r.Lease, leaseTTL), r.fit)
-	if err != nil {
-		return nil, err
-	}
-	h.Place, h.Revoke, h.Majority = r.place, r.server.SetRevocations, r.server.Majority
+	context.AfterFunc(ctx, nc.Close) // else the end of each watch waits for an answer, also without a majority
+	h := &Hub{nc: nc, lease: cmp.Or(r.Lease, leaseTTL), folder: r.folder, Place: r.place, Revoke: r.server.SetRevocations, Majority: r.server.Majority}
 	h.Admit = func(role job.Role, name, publicKey string) (string, error) {
 		return r.keys.User(string(role), name, publicKey, userFor)
 	}
-	if h.artifacts, err = artifacts.New(ctx, h.js, r.folder.replicas(), -1, access.Who(r.server.Prove)); err != nil {
+	space := int64(theirSpace)
+	if r.NATS != "" {
+		err = r.openElsewhere(ctx, h)
+	} else {
+		h.js.Replicas, space = r.folder.replicas(), r.server.MaxStore()
+		h.js.JetStream, err = jetstream.New(nc)
+	}
+	if err == nil {
+		err = h.openStreams(ctx, space, access.Who(r.server.Prove))
+	}
+	if err != nil {
+		if r.lease != nil {
+			r.lease.end()
+		}
 		return nil, err
 	}
 	r.folder.Began = true
@@ -257,7 +269,8 @@ func (h *Hub) collect(ctx context.Context, log io.Writer) error {
 // welcome calls o.Ready, with an invitation for the first admin if nobody is one yet.
 func (h *Hub) welcome(ctx context.Context, o Options, authority *Authority) error {
 	token := ""
-	if o.AlwaysInvite || h.admins() == 0 && !h.folder.Joined {
+	isNew := len(h.folder.NATS) > 0 && !h.folder.Began // then its keys are new, also if its records have admins
+	if o.AlwaysInvite || isNew || h.admins() == 0 && !h.folder.Joined {
 		i, err := h.invite(ctx, "the hub", job.Person{Name: o.Admin, Role: job.Admin})
 		if err != nil {
 			return err

@@ -53,9 +53,9 @@ const (
 
 // The verbs of people.
 const (
-	VerbBoardList   = "board.list"    // nothing -> BoardList
+	VerbBoardList   = "board.list"    // ListWish -> BoardList
 	VerbStationList = "station.list"  // nothing -> StationList
-	VerbJobList     = "job.list"      // nothing -> Changes
+	VerbJobList     = "job.list"      // ListWish -> Changes
 	VerbJobWait     = "job.wait"      // Wait with an ID -> Change: once the job differs from the revision
 	VerbJobLog      = "job.log"       // LogWish -> Log
 	VerbOpen        = "open"          // nothing -> Invitation: to sign in on the page
@@ -75,7 +75,7 @@ const (
 	VerbInvite      = "invite"        // Person -> Invitation
 	VerbRemove      = "remove"        // Person -> nothing
 	VerbPeople      = "people"        // nothing -> People
-	VerbAudit       = "audit"         // nothing -> Audit
+	VerbAudit       = "audit"         // ListWish -> Audit
 	VerbCards       = "card.list"     // CardsWish -> Cards
 	VerbTables      = "table.list"    // nothing -> Tables
 	VerbTable       = "table.show"    // TableWish -> Table
@@ -108,8 +108,7 @@ func Subject(who, verb string) string {
 
 // Hello is a station's first request. It is refused while another run has the lease.
 type Hello struct {
-	Station  Station `json:"station"`
-	Revision uint64  `json:"revision,omitempty"` // of the lease that this run has or had
+	Station Station `json:"station"`
 }
 
 // Alive renews a lease that has this revision.
@@ -117,14 +116,20 @@ type Alive struct {
 	Instance string `json:"instance"`
 	Epoch    int64  `json:"epoch"`
 	Revision uint64 `json:"revision"`
+
+	FreeBytes int64 `json:"freeBytes,omitempty"`
 }
 
 // Follows reports whether this is the same run as another one of a station, or a later one of the same
 // state folder. An instance is the folder's random name, "-", and the epoch.
 func (a Alive) Follows(b Alive) bool {
-	mine, _, _ := strings.Cut(a.Instance, "-")
-	other, _, _ := strings.Cut(b.Instance, "-")
-	return a.Instance == b.Instance || mine == other && a.Epoch > b.Epoch
+	return a.Instance == b.Instance || PlaceOf(a.Instance) == PlaceOf(b.Instance) && a.Epoch > b.Epoch
+}
+
+// PlaceOf returns the random name of the state folder of an instance.
+func PlaceOf(instance string) string {
+	place, _, _ := strings.Cut(instance, "-")
+	return place
 }
 
 // Lease is the engine's record that a station is alive. It expires by itself.
@@ -164,7 +169,43 @@ type Change struct {
 type Changes struct {
 	Jobs  []Change `json:"jobs"`
 	Until uint64   `json:"until"`
-	More  bool     `json:"more,omitempty"` // younger ones wait, too
+	Next  string   `json:"next,omitempty"` // of a list, as in BoardList
+}
+
+// Add adds the next part of a list, and returns where the one after it begins.
+func (c *Changes) Add(part Changes) (after string) {
+	c.Jobs = append(c.Jobs, part.Jobs...)
+	return part.Next
+}
+
+// ListWish asks for a part of a list: what comes after a key, or the records before one. The others
+// choose jobs, and Board also boards.
+type ListWish struct {
+	After   string `json:"after,omitempty"`
+	Before  uint64 `json:"before,omitempty"`
+	Station string `json:"station,omitempty"`
+	Board   string `json:"board,omitempty"` // a board's name, or its kind
+	Open    bool   `json:"open,omitempty"`  // those that have not ended
+	Failed  bool   `json:"failed,omitempty"`
+}
+
+// ReadList asks for a list, part after part. A form that has no parts is asked for once.
+func ReadList[List any](wish ListWish, ask func(ListWish) (List, error)) (all List, err error) {
+	list, hasParts := any(&all).(interface {
+		Add(part List) (after string)
+	})
+	for {
+		part, err := ask(wish)
+		if err != nil {
+			return all, err
+		}
+		if !hasParts {
+			return part, nil
+		}
+		if wish.After = list.Add(part); wish.After == "" {
+			return all, nil
+		}
+	}
 }
 
 // Log is a piece of a job's log. Of a station's pieces, N and To are where they begin and end in the
@@ -195,12 +236,12 @@ type Report struct {
 	At time.Time `json:"at,omitzero"` // by the engine's clock
 }
 
-// maxUnpacked limits a report before and after it is unpacked.
-const maxUnpacked = 32 << 20
+// MaxReportBytes limits a report that is not packed.
+const MaxReportBytes = 32 << 20
 
 // unpacker is for all goroutines.
 var unpacker = sync.OnceValues(func() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxUnpacked))
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(MaxReportBytes))
 })
 
 // Only returns the report of the one board. It may come from anywhere.
@@ -321,9 +362,16 @@ type StopWish struct {
 	Station string `json:"station,omitempty"` // of an abandoned job, as the admin typed it
 }
 
-// BoardList is all boards of all stations.
+// BoardList is all boards of all stations, or a part of them.
 type BoardList struct {
 	Boards []HubBoard `json:"boards"`
+	Next   string     `json:"next,omitempty"` // After of the next part; "" is none
+}
+
+// Add adds the next part, and returns where the one after it begins.
+func (l *BoardList) Add(part BoardList) (after string) {
+	l.Boards = append(l.Boards, part.Boards...)
+	return part.Next
 }
 
 // HubBoard is a board as the hub knows it.
@@ -351,7 +399,7 @@ type Drain struct {
 	Back    bool   `json:"back,omitempty"` // take jobs again
 }
 
-// NameDevice asks for a name of a device that a station announces.
+// NameDevice asks for a name of a device that a station announces, or with "" that it has none.
 type NameDevice struct {
 	Station string `json:"station"`
 	Device  string `json:"device"` // as it is announced
@@ -369,6 +417,7 @@ type Person struct {
 	ValidMS int64     `json:"validMs,omitempty"`
 	Revoked []string  `json:"revoked,omitempty"` // keys of earlier joins
 	Since   time.Time `json:"since,omitzero"`
+	Until   time.Time `json:"until,omitzero"` // of an invitation
 }
 
 // Invitation is what a person or station needs to join, once.
@@ -378,7 +427,8 @@ type Invitation struct {
 
 // People are all who may ask the hub.
 type People struct {
-	People []Person `json:"people"`
+	People  []Person `json:"people"`
+	Invited []Person `json:"invited,omitempty"` // whose invitation nobody took yet
 }
 
 // Join is the request of somebody who was invited.

@@ -8,29 +8,20 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
-// ErrHeld means that another process works on the job. Errors that wrap it name the process.
-var ErrHeld = localfile.ErrHeld
-
-// Exec does the job of a folder, and writes its result last. It is the work of "slipway job exec",
-// and leaves to it neither SIGINT nor SIGTERM. program is Slipway's absolute path. An error means that
-// there is no result: a job that failed has one. A job with a result is not done again.
+// Exec does the job of a folder, and writes its result last. It is the work of "slipway job exec".
+// program is Slipway's absolute path. An error means that there is no result: a job that failed has
+// one. A job with a result is not done again.
 func Exec(ctx context.Context, f Folder, program string) error {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
-	defer signal.Stop(signals)
 	order, err := f.Order()
 	if err != nil { // else the lock would make the folder
 		return err
@@ -57,9 +48,8 @@ func Exec(ctx context.Context, f Folder, program string) error {
 		return err
 	}
 	defer log.Close()
-	limit := time.NewTimer(order.Job.limit())
-	defer limit.Stop()
-	c := child{folder: f, program: program, order: order, work: cmp.Or(order.How.Clone, f.Work(order.Job.Name)), lock: lock, log: log, stops: stops{signals: signals, limit: limit}}
+	c := child{folder: f, program: program, order: order, work: cmp.Or(order.How.Clone, f.Work(order.Job.Name)), lock: lock, log: log}
+	c.stops = stops{folder: f, over: time.Now().Add(order.Job.limit())}
 	stopAt("order")
 	result := c.do(ctx)
 	stopAt("result")
@@ -188,7 +178,7 @@ func copyFile(from, to string) error {
 
 // run runs a line, and adds what it printed to the result. If it fails, the error is what it said.
 func (c *child) run(ctx context.Context, l Line) error {
-	if c.stops.check(ctx) {
+	if c.stops.look(ctx) > 0 {
 		return errStopped
 	}
 	began := time.Now()
@@ -243,26 +233,27 @@ func (c *child) runProgram(ctx context.Context, l Line) (status int, err error) 
 func (c *child) stepFile(l Line) string { return c.folder.path(fmt.Sprintf(stepName, l.Step+1)) }
 
 // Start starts "program job exec FOLDER" in a session of its own, and returns once it has the lock or
-// has ended. It outlives this process. If ctx ends, it goes on.
+// has ended. It outlives this process. If ctx ends, it goes on. If it cannot begin, the folder is as
+// before its order.
 func Start(ctx context.Context, f Folder, program string) error {
 	dir, err := filepath.Abs(string(f))
 	if err != nil {
 		return err
 	}
-	log, err := f.openLog()
-	if err != nil {
-		return err
-	}
-	defer log.Close()
 	cmd := exec.Command(program, "job", "exec", dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Stdout, cmd.Stderr = log, log
-	from, err := sizeOf(f.Log())
-	if err != nil {
-		return err
+	log, err := f.openLog()
+	var from int64
+	if err == nil {
+		defer log.Close()
+		cmd.Stdout, cmd.Stderr = log, log
+		from, err = sizeOf(f.Log())
 	}
-	if err := cmd.Start(); err != nil {
-		return err
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return errors.Join(err, f.withdraw())
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -273,7 +264,7 @@ func Start(ctx context.Context, f Folder, program string) error {
 		}
 		select {
 		case err := <-ended:
-			return f.explainEnd(err, from)
+			return f.explainEnd(err, cmd.Process.Pid, from)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(10 * time.Millisecond):
@@ -282,15 +273,31 @@ func Start(ctx context.Context, f Folder, program string) error {
 }
 
 // explainEnd returns the error of a job's process that has ended, nil if there is a result.
-func (f Folder) explainEnd(ended error, from int64) error {
+func (f Folder) explainEnd(ended error, process int, from int64) error {
 	state, pid, err := f.State()
 	switch {
 	case err != nil || state == Done:
 		return err
 	case state == Held:
-		return fmt.Errorf("%s: %w by process %d", f, ErrHeld, pid)
+		return fmt.Errorf("%s: %w by process %d", f, localfile.ErrHeld, pid)
 	case ended == nil:
 		ended = errors.New("no result")
 	}
-	return fmt.Errorf("job %s: its process ended: %w: %s", filepath.Base(string(f)), ended, lastError(f.Log(), from))
+	if pid != process {
+		err = f.withdraw()
+	}
+	return errors.Join(fmt.Errorf("job %s: its process ended: %w: %s", filepath.Base(string(f)), ended, lastError(f.Log(), from)), err)
+}
+
+// withdraw removes the order of a process that never had the lock: nothing was begun.
+func (f Folder) withdraw() error {
+	lock, err := localfile.LockNow(f.path(lockName), 0o644)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if localfile.Exists(f.path(resultName)) {
+		return nil
+	}
+	return errors.Join(os.Remove(f.path(orderName)), localfile.SyncFolder(string(f)))
 }

@@ -18,6 +18,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/flash/trust"
 	"slipway/images"
+	"slipway/layers/localfile"
 )
 
 const someDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
@@ -56,10 +57,10 @@ func TestLines(t *testing.T) {
 		{"flash", []Step{{Do: Flash, Token: "14:21"}}, func(h *How) { h.Device = "usb:1-2.3" }, []string{"flash orin-lab usb:1-2.3 --yes=14:21 --json"}},
 		{"place", []Step{{Do: Place, Count: 200}}, func(h *How) { h.Place = "/srv/place.yml" }, []string{"place orin-lab /srv/place.yml --count=200"}},
 		{"place without an end", []Step{{Do: Place}}, func(h *How) { h.Place = "/srv/place.yml" }, []string{"place orin-lab /srv/place.yml"}},
-		{"a virtual board", []Step{{Do: Flash}, {Do: Boot}, {Do: Deploy}, {Do: Smoke}, {Do: Update, Bundle: someDigest}}, func(h *How) { *h = How{Virtual: true, Artifact: h.Artifact} }, []string{
+		{"a virtual board", []Step{{Do: Flash}, {Do: Boot}, {Do: Deploy}, {Do: Smoke}, {Do: Update, Bundle: someDigest}}, func(h *How) { h.Virtual = true }, []string{
 			"virt stop orin-lab", "flash orin-lab build/orin-lab/machine/disk.img --yes=build/orin-lab/machine/disk.img --json",
 			"virt stop orin-lab", "virt start orin-lab",
-			"deploy orin-lab orin-lab", "smoke orin-lab orin-lab --json", "update orin-lab orin-lab DIR/artifacts/1/new.raucb --yes --json",
+			"fleet deploy " + fleetOf + limit, "fleet smoke " + fleetOf + limit, "fleet update " + fleetOf + " DIR/artifacts/1/new.raucb --yes" + limit,
 		}},
 	}
 	for _, test := range tests {
@@ -265,9 +266,6 @@ func TestKilled(t *testing.T) {
 				if state, _, err := s.folder.State(); state != Held || err != nil {
 					t.Errorf("State while the step ends = %s, %v; want held", state, err)
 				}
-				if err := s.folder.Signal(os.Interrupt); !errors.Is(err, os.ErrProcessDone) {
-					t.Errorf("Signal = %v; want %v", err, os.ErrProcessDone)
-				}
 				s.meeting() // with its SIGTERM, as its parent is gone
 				if err := unix.Kill(at, unix.SIGINT); err != nil {
 					t.Fatal(err)
@@ -305,15 +303,15 @@ func gone(pid int) error {
 func TestStop(t *testing.T) {
 	tests := []struct {
 		name string
-		stop int // SIGINTs
+		stop []Stop
 		does behaviour
 		kind fleet.Kind
 	}{
-		{"once", 1, behaviour{Wait: true, Stops: 1, Status: 1, Say: "Error: interrupt"}, fleet.Stopped},
-		{"twice", 2, behaviour{Wait: true, Stops: 2, Status: 1, Say: "Error: interrupt"}, fleet.Stopped},
-		{"what fleet says of the board stays", 2, behaviour{Wait: true, Stops: 2, Status: 3, Print: outcome(fleet.Unsure, "it restarts")}, fleet.Unsure},
-		{"fleet says that it was stopped", 1, behaviour{Wait: true, Stops: 1, Status: 1, Print: outcome(fleet.Stopped, "stopped")}, fleet.Stopped},
-		{"the step finishes, the next is not begun", 1, behaviour{Wait: true, Stops: 1, Print: outcome(fleet.Passed, "")}, fleet.Stopped},
+		{"once", []Stop{Gently, Gently}, behaviour{Wait: true, Stops: 1, Status: 1, Say: "Error: interrupt"}, fleet.Stopped},
+		{"twice", []Stop{Gently, Now}, behaviour{Wait: true, Stops: 2, Status: 1, Say: "Error: interrupt"}, fleet.Stopped},
+		{"what fleet says of the board stays", []Stop{Now}, behaviour{Wait: true, Stops: 2, Status: 3, Print: outcome(fleet.Unsure, "it restarts")}, fleet.Unsure},
+		{"fleet says that it was stopped", []Stop{Gently}, behaviour{Wait: true, Stops: 1, Status: 1, Print: outcome(fleet.Stopped, "stopped")}, fleet.Stopped},
+		{"the step finishes, the next is not begun", []Stop{Gently}, behaviour{Wait: true, Stops: 1, Print: outcome(fleet.Passed, "")}, fleet.Stopped},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -322,18 +320,20 @@ func TestStop(t *testing.T) {
 			s.begin()
 			s.start()
 			s.meeting()
-			for range test.stop {
-				if err := s.folder.Signal(os.Interrupt); err != nil {
+			for _, how := range test.stop {
+				if err := s.folder.Stop(how); err != nil {
 					t.Fatal(err)
 				}
+			}
+			for range test.does.Stops {
 				s.meeting() // the step has got it
 			}
 			r := s.result()
 			if r.Kind != test.kind || r.Steps[0].Status != test.does.Status || len(s.calls()) != 1 {
 				t.Errorf("result = %+v after %q; want %s after one step", r, s.words(), test.kind)
 			}
-			if err := s.folder.Signal(os.Interrupt); !errors.Is(err, os.ErrProcessDone) {
-				t.Errorf("Signal of a job that has ended = %v; want %v", err, os.ErrProcessDone)
+			if got, _ := os.ReadFile(filepath.Join(s.dir, "signals")); string(got) != strings.Repeat("interrupt\n", test.does.Stops) {
+				t.Errorf("the step got %q; want %d interrupts", got, test.does.Stops)
 			}
 		})
 	}
@@ -388,13 +388,13 @@ func TestTwoAtOnce(t *testing.T) {
 	s.begin()
 	s.start()
 	s.meeting()
-	if err := Exec(t.Context(), s.folder, s.self); !errors.Is(err, ErrHeld) {
-		t.Errorf("a second Exec = %v; want %v", err, ErrHeld)
+	if err := Exec(t.Context(), s.folder, s.self); !errors.Is(err, localfile.ErrHeld) {
+		t.Errorf("a second Exec = %v; want %v", err, localfile.ErrHeld)
 	}
-	if err := Start(t.Context(), s.folder, s.self); !errors.Is(err, ErrHeld) {
-		t.Errorf("a second Start = %v; want %v", err, ErrHeld)
+	if err := Start(t.Context(), s.folder, s.self); !errors.Is(err, localfile.ErrHeld) {
+		t.Errorf("a second Start = %v; want %v", err, localfile.ErrHeld)
 	}
-	if err := s.folder.Signal(os.Interrupt); err != nil {
+	if err := s.folder.Stop(Gently); err != nil {
 		t.Fatal(err)
 	}
 	s.meeting()
@@ -412,7 +412,7 @@ func TestManyStart(t *testing.T) {
 		go func() { ended <- Start(t.Context(), s.folder, s.self) }()
 	}
 	for range cap(ended) {
-		if err := <-ended; err != nil && !errors.Is(err, ErrHeld) {
+		if err := <-ended; err != nil && !errors.Is(err, localfile.ErrHeld) {
 			t.Error(err)
 		}
 	}
@@ -441,6 +441,10 @@ func TestProgramIsMissing(t *testing.T) {
 	if err := Start(t.Context(), s.folder, "/nonexistent"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Start = %v; want no file", err)
 	}
+	if state, _, err := s.folder.State(); state != None || err != nil {
+		t.Errorf("State = %s, %v; want %s, as nothing was begun", state, err, None)
+	}
+	s.begin()
 	if err := Exec(t.Context(), s.folder, "/nonexistent"); err != nil {
 		t.Fatal(err)
 	}
@@ -457,8 +461,8 @@ func TestBeginBy(t *testing.T) {
 	if err := Start(t.Context(), s.folder, s.self); err == nil || !strings.Contains(err.Error(), "the lease of the station was over") || len(s.calls()) > 0 {
 		t.Errorf("Start = %v after %q; want an error, and nothing begun", err, s.words())
 	}
-	if state, _, err := s.folder.State(); state != Broken || err != nil {
-		t.Errorf("State = %s, %v; want %s", state, err, Broken)
+	if state, _, err := s.folder.State(); state != None || err != nil {
+		t.Errorf("State = %s, %v; want %s", state, err, None)
 	}
 	s.order.BeginBy = BootTime() + time.Hour
 	s.begin()

@@ -26,6 +26,7 @@ const (
 	logName      = "log"            // stderr of the steps, and what the job's process says
 	progressName = "progress.jsonl" // a progress.Event on each line
 	stepName     = "step-%d.json"   // stdout of a step, counted from 1
+	stopName     = "stop-"          // then Gently or Now: the station wants the job's end
 	resultName   = "result.json"    // the last one
 )
 
@@ -109,7 +110,7 @@ func (f Folder) Work(name string) string {
 	return filepath.Join(string(f), "..", "..", "boards", name)
 }
 
-// State returns what the folder says, and the process that works on a held one.
+// State returns what the folder says, and the process that had the lock last.
 func (f Folder) State() (state FolderState, pid int, err error) {
 	if !localfile.Exists(f.path(orderName)) {
 		return None, 0, nil
@@ -121,9 +122,9 @@ func (f Folder) State() (state FolderState, pid int, err error) {
 	case held:
 		return Held, pid, nil
 	case localfile.Exists(f.path(resultName)):
-		return Done, 0, nil
+		return Done, pid, nil
 	}
-	return Broken, 0, nil
+	return Broken, pid, nil
 }
 
 // holder returns the process in the lock's file, and whether that or its step has the lock.
@@ -226,39 +227,18 @@ func parseResult(data []byte) (r Result, err error) {
 	return r, nil
 }
 
-// Signal sends a signal to the process that works on the folder. It returns os.ErrProcessDone if
-// none does: the process of a lock that only a step still has is gone.
-func (f Folder) Signal(sig os.Signal) error {
-	state, pid, err := f.State()
-	if err != nil {
-		return err
-	}
-	number, known := sig.(unix.Signal)
-	if state != Held || !known {
-		return os.ErrProcessDone
-	}
-	// The descriptor stays with this process, also if another one gets its number meanwhile.
-	process, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return os.ErrProcessDone
-	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(process)
-	if !f.isOpenIn(pid) {
-		return os.ErrProcessDone
-	}
-	return unix.PidfdSendSignal(process, number, nil, 0)
-}
+// Stop asks the process that works on the folder to end its job. The wish is a file, so it is heard
+// once however often it is written, also by a process that starts later. An empty one needs no space
+// on a full disk.
+func (f Folder) Stop(how Stop) error { return os.WriteFile(f.path(stopName+string(how)), nil, 0o600) }
 
-// isOpenIn reports whether a process has the lock's file open.
-func (f Folder) isOpenIn(pid int) bool {
-	open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is well-formed
-	for _, link := range open {
-		if localfile.Same(link, f.path(lockName)) {
-			return true
-		}
+// asked returns how many SIGINTs the wishes to stop are.
+func (f Folder) asked() int {
+	switch {
+	case localfile.Exists(f.path(stopName + string(Now))):
+		return 2
+	case localfile.Exists(f.path(stopName + string(Gently))):
+		return 1
 	}
-	return false
+	return 0
 }

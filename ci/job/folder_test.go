@@ -88,6 +88,12 @@ func TestFullDisk(t *testing.T) {
 	if err := Start(t.Context(), s.folder, s.self); err == nil || len(s.calls()) > 0 {
 		t.Errorf("Start = %v, after %q; want an error, and nothing begun", err, s.words())
 	}
+	if err := s.folder.Stop(Gently); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Stop without a folder = %v; want no file", err)
+	}
+	if err := errors.Join(os.Mkdir(string(s.folder), 0o755), s.folder.Stop(Gently), os.RemoveAll(string(s.folder))); err != nil {
+		t.Errorf("Stop on a full disk = %v", err)
+	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}

@@ -147,6 +147,17 @@ const (
 	Ended   State = "ended"
 )
 
+// Word returns the state of a job for people, or how it ended.
+func (j Job) Word() string {
+	switch {
+	case j.Result != nil:
+		return string(j.Result.Kind)
+	case j.Stop != "":
+		return plaintext.Either(j.Stop == Now, "stopping now", "stopping")
+	}
+	return string(j.State)
+}
+
 // Stop is a wish that a job ends.
 type Stop string
 
@@ -263,15 +274,18 @@ type Station struct {
 // DeviceName makes the device at a port a board, which station.yml does not name.
 type DeviceName struct {
 	Port  string `json:"port"`
-	Name  string `json:"name"`
+	Name  string `json:"name"`  // "": it has none any more
 	Board string `json:"board"` // its kind
 }
 
 // MaxNames is how many names a station takes.
 const MaxNames = 200
 
-// Check returns an error for a name that no station may take.
+// Check returns an error for a name that no station may take. An empty one takes a name back.
 func (n DeviceName) Check() error {
+	if n.Name == "" {
+		return match(ports, "the port", n.Port)
+	}
 	return errors.Join(match(ports, "the port", n.Port), CheckName("the board's name", n.Name), CheckName("the board", n.Board))
 }
 

@@ -110,13 +110,10 @@ func (o Order) buildLines(s Step) []Line {
 	return []Line{build, slipwayLine("push", o.Job.Board, Builds, "--json")}
 }
 
-// boardLine returns the line of a step on a running board. A virtual one has another port after each
-// start, so its lines name it, and not an inventory.
+// boardLine returns the line of a step on a running board.
 func (o Order) boardLine(s Step) ([]Line, error) {
 	argv := []string{"fleet", string(s.Do), o.Job.Board, inventoryName}
-	if o.How.Virtual {
-		argv = []string{string(s.Do), o.Job.Board, o.Job.Board}
-	} else if o.How.Inventory == "" {
+	if o.How.Inventory == "" {
 		return nil, fmt.Errorf("the station does not reach %s by SSH", o.Job.Name)
 	}
 	if s.Do == Update {
@@ -129,13 +126,7 @@ func (o Order) boardLine(s Step) ([]Line, error) {
 	if s.Downgrade {
 		argv = append(argv, "--downgrade")
 	}
-	if !o.How.Virtual {
-		argv = append(argv, fmt.Sprintf("--board-limit=%s", o.Job.limit()))
-	}
-	if !o.How.Virtual || s.Do != Deploy { // "deploy" has no JSON
-		argv = append(argv, "--json")
-	}
-	return []Line{slipwayLine(argv...)}, nil
+	return []Line{slipwayLine(append(argv, fmt.Sprintf("--board-limit=%s", o.Job.limit()), "--json")...)}, nil
 }
 
 // findBundle returns the path of the artifact's file with a digest.

@@ -158,8 +158,10 @@ func simulate(t *testing.T, steps ...Step) *simulation {
 // end kills what a failed test leaves: the job's process, and steps that wait.
 func (s *simulation) end() {
 	s.at.Close()
-	if state, pid, _ := s.folder.State(); state == Held && s.folder.isOpenIn(pid) {
-		_ = unix.Kill(pid, unix.SIGKILL)
+	if state, pid, _ := s.folder.State(); state == Held {
+		if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && program == s.self {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
 	}
 	for _, c := range s.calls() {
 		if dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", c.PID)); err == nil && dir == c.Dir {

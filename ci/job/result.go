@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci"
 	"slipway/ci/fleet"
 	"slipway/ci/report"
 	"slipway/flash"
@@ -52,9 +51,7 @@ func (l Line) printsJSON() bool { return slices.Contains(l.Argv, "--json") }
 // else. Then the exit status says how it ended.
 func (c *child) readStep(l Line, s *StepResult) fleet.Result {
 	name := c.stepFile(l)
-	dir := c.order.buildDir()
-	switch {
-	case s.Do == Flash:
+	if s.Do == Flash {
 		receipts, _ := read(name, maxStepBytes, parseJSON[[]flash.Receipt])
 		if len(receipts) != 1 {
 			return fleet.Result{}
@@ -63,40 +60,16 @@ func (c *child) readStep(l Line, s *StepResult) fleet.Result {
 			s.Receipt = plaintext.ShortLine(receipts[0].String())
 		}
 		return fleet.Result{Saw: plaintext.FirstLine(receipts[0].Error)}
-	case !c.order.How.Virtual:
-		o, _ := read(name, maxStepBytes, parseJSON[fleet.Outcome])
-		if len(o.Results) != 1 {
-			return fleet.Result{}
-		}
-		r := o.Results[0]
-		if r.Report != "" { // the page, which lies beside the report
-			r.Report = filepath.Join(dir, "fleet", string(s.Do), c.order.Job.Name, report.ReportJSON)
-		}
-		return r
-	case s.Do == Update:
-		o, _ := read(name, maxStepBytes, parseJSON[ci.Outcome])
-		r := resultOf(o.Report, dir)
-		r.System, r.Version, r.SentBytes, r.Saw = o.System, o.Version, o.SentBytes, plaintext.FirstLine(o.Why)
-		return r
 	}
-	all, err := report.ReadReports(name)
-	if err != nil || len(all) != 1 {
+	o, _ := read(name, maxStepBytes, parseJSON[fleet.Outcome])
+	if len(o.Results) != 1 {
 		return fleet.Result{}
 	}
-	return resultOf(all[0], dir)
-}
-
-// resultOf returns the counts of a virtual board's report, and where it lies.
-func resultOf(r report.Report, dir string) fleet.Result {
-	n := r.Counts()
-	result := fleet.Result{Passed: n.Checks[report.Passed], Checks: n.TotalChecks()}
-	if result.Checks > 0 {
-		result.Report = filepath.Join(filepath.Dir(dir), "reports", filepath.Base(dir), report.ReportJSON)
+	r := o.Results[0]
+	if r.Report != "" { // the page, which lies beside the report
+		r.Report = filepath.Join(c.order.buildDir(), "fleet", string(s.Do), c.order.Job.Name, report.ReportJSON)
 	}
-	if failed := r.Failures(); len(failed) > 0 {
-		result.Saw = failed[0].Where + ": " + failed[0].Name + ": " + failed[0].Saw
-	}
-	return result
+	return r
 }
 
 func parseJSON[T any](data []byte) (v T, err error) {

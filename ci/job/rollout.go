@@ -123,6 +123,30 @@ type RolloutState struct {
 	Results  []RolloutResult `json:"results,omitempty"` // of each board, if they were asked for
 }
 
+// Word returns the state of a rollout for people: the wave that runs, if nobody wants it to wait.
+func (s RolloutState) Word() string {
+	switch {
+	case s.Ended:
+		return plaintext.Either(s.Wish == Cancel, "stopped", "ended")
+	case s.Wish == Pause:
+		return "paused"
+	case s.Wish == Cancel:
+		return "stopping"
+	}
+	return s.WaveName(s.Wave)
+}
+
+// WaveName returns the name of a wave for people.
+func (r Rollout) WaveName(wave int) string {
+	switch wave {
+	case 0:
+		return "canaries"
+	case r.LastWave():
+		return "boards that came later"
+	}
+	return fmt.Sprintf("wave %d", wave)
+}
+
 // RolloutResult is how far a rollout is on a board.
 type RolloutResult struct {
 	RolloutBoard

@@ -32,3 +32,27 @@ func TestOutcomeIsLimited(t *testing.T) {
 		t.Errorf("Outcome = %v after %d reports; want an error after 5", err, read)
 	}
 }
+
+// People read one word for a state, in the program and on the page.
+func TestWord(t *testing.T) {
+	for want, s := range map[string]RolloutState{
+		"canaries":               {},
+		"wave 1":                 {Rollout: Rollout{Wave: 1}},
+		"boards that came later": {Rollout: Rollout{Wave: 2}},
+		"paused":                 {Rollout: Rollout{Wish: Pause}},
+		"stopping":               {Rollout: Rollout{Wish: Cancel}},
+		"stopped":                {Rollout: Rollout{Wish: Cancel, Ended: true}},
+		"ended":                  {Rollout: Rollout{Wish: Go, Ended: true}},
+	} {
+		if got := s.Word(); got != want {
+			t.Errorf("Word of the rollout %+v = %q; want %q", s.Rollout, got, want)
+		}
+	}
+	passed := Job{State: Ended, Stop: Now, Result: &Result{}}
+	passed.Result.Kind = "passed"
+	for want, j := range map[string]Job{"queued": {State: Queued}, "stopping": {State: Running, Stop: Gently}, "stopping now": {State: Running, Stop: Now}, "passed": passed} {
+		if got := j.Word(); got != want {
+			t.Errorf("Word of the job %+v = %q; want %q", j, got, want)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 	if err := boardssh.CheckSettings(ctx); err != nil {
 		return nil, report.NotBegun(err)
 	}
-	a, err := addressOf(ctx, opt, spec, host)
+	a, err := AddressOf(ctx, opt, spec, host)
 	if err != nil {
 		return nil, err
 	}
@@ -101,9 +101,9 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 	return conn, report.Because(ctx, report.ErrUnreachable, explainNetwork(host, explainLogin(spec, err)))
 }
 
-// addressOf returns a board's SSH address: of the running virtual machine if host is its name, else
+// AddressOf returns a board's SSH address: of the running virtual machine if host is its name, else
 // of host by the user's SSH configuration, with the host keys of the board.
-func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (boardssh.Address, error) {
+func AddressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (boardssh.Address, error) {
 	if host == spec.Board && spec.Machine != nil {
 		vm, err := qemu.Find(opt.MachineDir(spec))
 		if err != nil {

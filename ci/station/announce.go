@@ -33,7 +33,7 @@ type boards struct {
 	last    map[string]job.Last // result of each board
 	runs    map[string]string   // version of each board
 	names   []job.DeviceName    // that admins gave
-	notes   map[string]string   // of each place
+	notes   map[string]string   // why a board or a place takes no job now
 	dirty   chan struct{}       // holds one: the hub is to be told
 }
 
@@ -111,12 +111,8 @@ func (s *station) compose() map[string]local {
 		b := all[name]
 		b.V, b.Name, b.Board.Board, b.how.Power, b.how.Recovery = job.Version, name, n.Board, n.Power, n.Recovery
 		if n.Host != "" {
-			user, host, found := strings.Cut(n.Host, "@")
-			a := fleet.Access{Host: host, User: user, Board: n.Board}
-			if !found {
-				a.Host, a.User = n.Host, ""
-			}
-			b.reachBySSH(a)
+			at := strings.Index(n.Host, "@") // -1 without a user
+			b.reachBySSH(fleet.Access{Host: n.Host[at+1:], User: n.Host[:max(at, 0)], Board: n.Board})
 		}
 		if at := cmp.Or(n.Port, n.Device); at != "" {
 			b.plugIn(at, s.boards.devices, used)
@@ -124,7 +120,10 @@ func (s *station) compose() map[string]local {
 		all[name] = b
 	}
 	for _, kind := range s.config.Virtual {
-		all[kind] = local{job.Board{V: job.Version, Name: kind, Board: kind, Does: job.OfBoards}, job.How{Virtual: true}}
+		b := local{job.Board{V: job.Version, Name: kind, Board: kind}, job.How{Virtual: true}}
+		_ = b.reachBySSH(fleet.Access{Board: kind}) // never fails
+		b.Does = job.OfBoards
+		all[kind] = b
 	}
 	for name, p := range s.config.Places {
 		all[name] = p.board(name, s.boards.notes[name])
@@ -134,7 +133,8 @@ func (s *station) compose() map[string]local {
 	}
 	s.addNamed(all, used)
 	for name, b := range all {
-		b.Does = slices.DeleteFunc(slices.Clone(b.Does), func(d job.Do) bool { return !slices.Contains(s.config.does, d) })
+		b.Does = slices.DeleteFunc(slices.Clone(b.Does), func(d job.Do) bool { return !slices.Contains(s.config.Does, d) })
+		b.Note = cmp.Or(s.boards.notes[name], b.Note)
 		all[name] = b
 	}
 	for path, d := range s.boards.devices {
@@ -189,8 +189,8 @@ func (b *local) plugIn(at string, devices map[string]device.Device, used map[str
 		b.Does = append([]job.Do{job.Flash}, b.Does...)
 		return
 	}
-	if isFile { // the flash makes it
-		b.Device, b.Shows, b.how.Device = at, "a new file", at
+	if isFile { // the flash makes it, and goes on with it if it is killed
+		b.Device, b.Token, b.Shows, b.how.Device = at, file, "a new file", at
 		b.Does = append([]job.Do{job.Flash}, b.Does...)
 		return
 	}
@@ -214,7 +214,7 @@ func (s *station) announceBoards(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.lease.taken: // of a hub that may have lost what it knew
+		case <-s.leased: // of a hub that may have lost what it knew
 			told = ""
 		case <-s.boards.dirty:
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,7 +42,7 @@ inventory: hosts.yml
 boards:
   card: {board: pi, port: "usb:2-1", power: ["true"]}
   lab: {board: orin, port: "usb:1-2", host: root@10.0.0.7}
-  new: {board: pi, device: "file:/no/such/disk.img"}
+  new: {board: pi, device: "file:new.img"}
   system: {board: pi, port: mmc0}
 virtual: [virt]
 does: [flash, boot, smoke]
@@ -86,6 +87,9 @@ does: [flash, boot, smoke]
 			t.Errorf("%s = %+v; want %+v", name, b.Board, want)
 		}
 	}
+	if file := filepath.Join(filepath.Dir(s.config.path), "new.img"); all["new"].Token != file || all["new"].how.Device != "file:"+file {
+		t.Errorf("new = %+v; want the token and the device %s, which is beside station.yml", all["new"], file)
+	}
 	node := all["node-1"]
 	if !slices.Equal(node.Labels, []string{"racks", "lab"}) && !slices.Equal(node.Labels, []string{"lab", "racks"}) || !strings.Contains(node.how.Inventory, `"ansible_host":"10.0.0.1"`) {
 		t.Errorf("node-1 = %+v; want its groups and address", node)
@@ -117,8 +121,8 @@ func TestAnnounceDevice(t *testing.T) {
 	b.start()
 	shows := func(want string) func() bool {
 		return func() bool {
-			list, err := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
-			return err == nil && slices.ContainsFunc(list.Boards, func(b job.HubBoard) bool { return b.Name == "card" && strings.Contains(b.Shows, want) })
+			list := w.boards()
+			return slices.ContainsFunc(list, func(b job.HubBoard) bool { return b.Name == "card" && strings.Contains(b.Shows, want) })
 		}
 	}
 	w.until("the new file is announced", shows("a new file"))
@@ -131,24 +135,25 @@ func TestAnnounceDevice(t *testing.T) {
 // Folders go a week after the hub acknowledged the end, and artifacts that no job uses when there are
 // too many.
 func TestSweep(t *testing.T) {
-	s := stationOf(t, "keep: 1MiB")
+	s := stationOf(t, "keepGiB: 1")
 	s.State, s.works = t.TempDir(), map[string]*work{}
 	used := job.Job{ID: "0000000000000003", Name: "b1", Artifact: "hub:orin@sha256:" + strings.Repeat("1", 64)}
 	s.works[used.ID] = s.newWork(job.Change{Job: used}, running)
 	long := time.Now().Add(-keepFor - time.Minute)
 	files := map[string]int{
 		"jobs/0000000000000001/ended": 0, "jobs/0000000000000002/ended": 0, "jobs/0000000000000003/order.json": 2,
-		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 10, "artifacts/2/a": 300 << 10, "projects/2/a": 10, "artifacts/3/a": 300 << 10,
+		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 20, "artifacts/2/a": 300 << 20, "projects/2/a": 10, "artifacts/3/a": 300 << 20,
+		"artifacts/4.old/a": 10,
 	}
 	for name, size := range files {
 		name = filepath.Join(s.State, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, make([]byte, size), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, nil, 0o600), os.Truncate(name, int64(size))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, at := range map[string]time.Time{
 		"jobs/0000000000000001/ended": long, "jobs/0000000000000003": long,
-		"artifacts/" + strings.Repeat("1", 64): long, "artifacts/2": long.Add(time.Hour),
+		"artifacts/" + strings.Repeat("1", 64): long, "artifacts/2": long.Add(time.Hour), "projects/2": long.Add(time.Hour),
 	} {
 		if err := os.Chtimes(filepath.Join(s.State, name), at, at); err != nil {
 			t.Fatal(err)
@@ -160,12 +165,12 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range files {
-		want := name != "jobs/0000000000000001/ended"
+		want := name != "jobs/0000000000000001/ended" && name != "artifacts/4.old/a"
 		if got := localfile.Exists(filepath.Join(s.State, name)); got != want {
 			t.Errorf("%s is there: %v; want %v", name, got, want)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(s.State, "artifacts/3/b"), make([]byte, 900<<10), 0o600); err != nil {
+	if err := os.Truncate(filepath.Join(s.State, "artifacts/3/a"), 1<<30+1); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.sweepArtifacts(); err != nil {
@@ -186,8 +191,7 @@ func TestNameDevice(t *testing.T) {
 	b.devices = []device.Device{{Path: "/dev/sdy", Kind: device.Block, Bus: "usb", Model: "Stick", Serial: "77", Port: "usb:9-9", SizeBytes: 4e9}}
 	first := b.start()
 	find := func(name string) (found job.HubBoard) {
-		list, _ := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
-		for _, b := range list.Boards {
+		for _, b := range w.boards() {
 			if b.Name == name {
 				found = b
 			}
@@ -215,9 +219,17 @@ func TestNameDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("it has another name", func() bool { return find("card-2").Open && find("card-1").Name == "" })
-	if err := first.stop(); err != nil {
+	if err := name("card-2", ""); err != nil {
 		t.Fatal(err)
 	}
+	w.until("it has no name any more", func() bool {
+		return find("card-2").Name == "" && slices.Equal(find("sdy").Does, nil) && find("sdy").Open
+	})
+	if err := name("sdy", "card-2"); err != nil {
+		t.Fatal(err)
+	}
+	w.until("it has a name", func() bool { return find("card-2").Open })
+	first.end(t)
 	w.stop() // a hub that lost its disk hears of the name, too
 	if err := os.RemoveAll(filepath.Join(w.dir, "hub", "engine")); err != nil {
 		t.Fatal(err)
@@ -265,4 +277,24 @@ func TestLastResult(t *testing.T) {
 	if got := s.boards.last["card"].Job; got != "2" {
 		t.Errorf("the last result is that of the job %s; want 2", got)
 	}
+}
+
+// An error is said once, and again after an hour.
+func TestSayError(t *testing.T) {
+	s := stationOf(t, "{}")
+	log := &safeText{}
+	s.Log, s.State = log, t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = s.sweep(ctx) }()
+		for i, want := range []int{1, 1, 2} {
+			s.sayError(ctx, "the hub", errors.New("no answer"))
+			if got := strings.Count(log.String(), "no answer"); got != want {
+				t.Errorf("after %d minutes it was said %d times; want %d", 45*i, got, want)
+			}
+			time.Sleep(45 * time.Minute)
+		}
+		cancel()
+		synctest.Wait()
+	})
 }

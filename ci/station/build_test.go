@@ -60,14 +60,13 @@ func TestBuild(t *testing.T) {
 		b.start()
 	}
 	w.until("both builders are known", func() bool {
-		list, err := access.Ask[job.StationList](t.Context(), w.admin, job.VerbStationList, struct{}{})
-		n := 0
-		for _, s := range list.Stations {
+		list, n := w.stations(), 0
+		for _, s := range list {
 			if s.Builds {
 				n++
 			}
 		}
-		return err == nil && n == 2 && len(list.Stations) == 3
+		return n == 2 && len(list) == 3
 	})
 	jobs := []job.Job{w.addBuild(), w.addBuild(), w.addBuild()}
 	one, two := w.running(jobs[0].ID), w.running(jobs[1].ID)

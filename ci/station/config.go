@@ -22,21 +22,18 @@ import (
 
 // Config is the content of station.yml.
 type Config struct {
-	Name      string                `yaml:"name"`      // "": as the station joined
 	Parallel  int                   `yaml:"parallel"`  // jobs at once
 	Inventory string                `yaml:"inventory"` // of boards that are reached by SSH; "": none
 	Boards    map[string]Named      `yaml:"boards"`
 	Virtual   []string              `yaml:"virtual"` // kinds of virtual boards that this machine runs
 	Places    map[string]NamedPlace `yaml:"places"`
-	Does      []string              `yaml:"does"`  // steps; empty: all but build
-	Clone     string                `yaml:"clone"` // of Slipway, where builds are done; "": a folder of the state, for boards that need none
-	Keep      string                `yaml:"keep"`  // how much of pulled artifacts, such as 50GiB
+	Does      []job.Do              `yaml:"does"`    // steps; empty: all but build
+	Clone     string                `yaml:"clone"`   // of Slipway, where builds are done; "": a folder of the state, for boards that need none
+	KeepGiB   int                   `yaml:"keepGiB"` // of pulled artifacts
 
 	path      string
 	places    map[string]string // FILE:LINE:COLUMN of each key
 	users     map[string]string // names by the ports and devices that they have
-	does      []job.Do
-	keepBytes int64
 	inventory *fleet.Inventory
 }
 
@@ -53,7 +50,7 @@ type Named struct {
 const (
 	maxConfigBytes  = 1 << 20
 	defaultParallel = 4
-	defaultKeep     = "50GiB"
+	defaultKeepGiB  = 50
 )
 
 // LoadConfig reads station.yml, and the inventory that it names. Without a path it is a station
@@ -70,7 +67,7 @@ func LoadConfig(path string) (*Config, error) {
 }
 
 func parseConfig(path string, data []byte) (*Config, error) {
-	c := &Config{Parallel: defaultParallel, Keep: defaultKeep, path: path, places: map[string]string{}, users: map[string]string{}}
+	c := &Config{Parallel: defaultParallel, KeepGiB: defaultKeepGiB, path: path, places: map[string]string{}, users: map[string]string{}}
 	if err := yaml.Load(path, data, c, c.places); err != nil {
 		return nil, err
 	}
@@ -88,33 +85,26 @@ func (c *Config) errorAt(key, format string, args ...any) error {
 }
 
 func (c *Config) checkValues() error {
-	if c.Name != "" {
-		if err := job.CheckName("the station", c.Name); err != nil {
-			return c.errorAt("name", "%w", err)
-		}
-	}
 	if c.Parallel < 1 || c.Parallel > fleet.MaxParallel {
 		return c.errorAt("parallel", "%d is no number of jobs at once: want 1 to %d", c.Parallel, fleet.MaxParallel)
 	}
 	for _, do := range c.Does {
-		if known := append(slices.Clone(job.All), job.Build); !slices.Contains(known, job.Do(do)) {
-			return c.errorAt("does", "the step %q is unknown%s; have %v", do, plaintext.DidYouMean(do, texts(known)), known)
+		if known := append(slices.Clone(job.All), job.Build); !slices.Contains(known, do) {
+			return c.errorAt("does", "the step %q is unknown%s; have %v", do, plaintext.DidYouMean(string(do), texts(known)), known)
 		}
-		c.does = append(c.does, job.Do(do))
 	}
-	if len(c.does) == 0 {
-		c.does = job.All
+	if len(c.Does) == 0 {
+		c.Does = job.All
 	}
 	if c.Clone != "" {
 		if c.Clone = c.beside(c.Clone); !images.InClone(c.Clone) {
 			return c.errorAt("clone", "%s is in no clone of Slipway", c.Clone)
 		}
 	}
-	var err error
-	if c.keepBytes, err = parseSize(c.Keep); err != nil {
-		err = c.errorAt("keep", "%w", err)
+	if c.KeepGiB < 1 || c.KeepGiB > 1<<20 {
+		return c.errorAt("keepGiB", "%d is not between 1 and %d", c.KeepGiB, 1<<20)
 	}
-	return err
+	return nil
 }
 
 func texts[T ~string](all []T) (texts []string) {
@@ -124,21 +114,14 @@ func texts[T ~string](all []T) (texts []string) {
 	return texts
 }
 
-// parseSize parses a whole number of a binary unit.
-func parseSize(text string) (int64, error) {
-	for unit, shift := range map[string]int{"MiB": 20, "GiB": 30, "TiB": 40} {
-		digits, found := strings.CutSuffix(text, unit)
-		if n, err := strconv.ParseUint(digits, 10, 20); found && err == nil {
-			return int64(n) << shift, nil
-		}
-	}
-	return 0, fmt.Errorf("%q is no size, such as 50GiB: want MiB, GiB or TiB", text)
-}
-
 // checkBoards returns an error for a board that is not described well, or shares its device.
 func (c *Config) checkBoards() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Boards)) {
 		b, key := c.Boards[name], "boards."+name
+		if file, isFile := strings.CutPrefix(b.Device, device.FilePrefix); isFile { // each job has a folder of its own
+			b.Device = device.FilePrefix + localfile.ResolveLinks(c.beside(file))
+			c.Boards[name] = b
+		}
 		at := cmp.Or(b.Port, b.Device)
 		if err := cmp.Or(job.CheckName("the board's name", name), job.CheckName("board", b.Board)); err != nil {
 			return c.errorAt(key, "%w", err)
@@ -200,7 +183,7 @@ func (c *Config) readInventory() (err error) {
 	if c.Inventory == "" {
 		return nil
 	}
-	if c.inventory, err = fleet.Load(c.inFolder(c.Inventory)); err != nil {
+	if c.inventory, err = fleet.Load(c.beside(c.Inventory)); err != nil {
 		return c.errorAt("inventory", "%w", err)
 	}
 	for _, h := range c.inventory.Hosts {
@@ -209,14 +192,6 @@ func (c *Config) readInventory() (err error) {
 		}
 	}
 	return nil
-}
-
-// inFolder returns the path of a file that station.yml names.
-func (c *Config) inFolder(name string) string {
-	if filepath.IsAbs(name) {
-		return name
-	}
-	return filepath.Join(filepath.Dir(c.path), name)
 }
 
 // inventoryOf returns an inventory of one host. JSON is YAML, and quotes all that a host may be called.

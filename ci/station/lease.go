@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"slipway/ci/job"
@@ -15,120 +14,91 @@ import (
 	"slipway/layers/localfile"
 )
 
-// lease is what this run knows of its key in the hub. Its times are of the boot clock, which also
+// lease is what the hub said last of this station's key. Its times are of the boot clock, which also
 // counts while the machine is suspended.
 type lease struct {
-	mu       sync.Mutex
-	revision uint64        // 0: another run may have it
-	ttl      time.Duration // as the hub says
-	sent     time.Duration // when the renewal was sent that the hub took last
-	draining bool
-	taken    chan struct{} // holds one: the lease is new
+	job.Lease               // without a revision, another run may have it
+	sent      time.Duration // when the renewal was sent that the hub took
 }
 
-func newLease() lease { return lease{ttl: 30 * time.Second, taken: make(chan struct{}, 1)} }
+// noLease is that of a station that has none, until the hub says how long one holds.
+func noLease(ttl time.Duration) *lease {
+	return &lease{Lease: job.Lease{TTLMS: ttl.Milliseconds()}}
+}
+
+func (l lease) ttl() time.Duration { return time.Duration(l.TTLMS) * time.Millisecond }
 
 // end is the time from which no job may be begun: 25 of 30 seconds after the last renewal was sent.
 // 0 is no lease.
-func (l *lease) end() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.revision == 0 {
+func (l lease) end() time.Duration {
+	if l.Revision == 0 {
 		return 0
 	}
-	return l.sent + l.ttl*5/6
+	return l.sent + l.ttl()*5/6
 }
 
 // holds reports whether no other run can have the lease.
-func (l *lease) holds() bool { return job.BootTime() < l.end() }
-
-// takes reports whether new jobs may be claimed.
-func (l *lease) takes() bool {
-	l.mu.Lock()
-	draining := l.draining
-	l.mu.Unlock()
-	return !draining && l.holds()
-}
-
-// alive returns what renews the lease, and whether there is one.
-func (l *lease) alive(r record) (job.Alive, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return job.Alive{Instance: r.instance(), Epoch: r.Epoch, Revision: l.revision}, l.revision != 0
-}
-
-// set notes what the hub says of the lease, and reports whether it is new.
-func (l *lease) set(given job.Lease, sent time.Duration) (isNew, changed bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	isNew, changed = l.revision == 0, l.draining != given.Draining
-	l.revision, l.ttl, l.sent, l.draining = given.Revision, time.Duration(given.TTLMS)*time.Millisecond, sent, given.Draining
-	return isNew, changed
-}
-
-// lose notes that another run may have the lease, and reports whether that is new.
-func (l *lease) lose() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	had := l.revision != 0
-	l.revision = 0
-	return had
-}
+func (l lease) holds() bool { return job.BootTime() < l.end() }
 
 // keepLease renews the lease until ctx ends. Once it is lost, it takes it again as soon as it is free.
 func (s *station) keepLease(ctx context.Context) error {
-	for wait := s.lease.ttl / 3; ctx.Err() == nil; {
+	for wait := s.lease.Load().ttl() / 3; ctx.Err() == nil; {
 		pause(ctx, s.reconnected, wait)
-		wait = s.lease.ttl / 3
 		err := s.renew(ctx)
-		switch {
-		case err == nil:
+		ttl := s.lease.Load().ttl()
+		if wait = ttl / 3; err == nil {
 			continue
-		case errors.Is(err, bus.ErrConflict) && s.lease.lose():
-			s.say("the lease was lost, and nothing more is begun: %v", err)
-		case isRefused(err):
+		}
+		if isRefused(err) {
 			return err
 		}
-		wait = s.lease.ttl / 30
+		if errors.Is(err, bus.ErrConflict) && s.lease.Swap(noLease(ttl)).Revision != 0 {
+			s.say("the lease was lost, and nothing more is begun: %v", err)
+		}
+		wait = ttl / 30
 	}
 	return nil
 }
 
 // renew renews the lease, or asks for one.
 func (s *station) renew(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.lease.ttl/3)
+	old, now := s.lease.Load(), lease{sent: job.BootTime()} // what the hub takes later holds longer
+	ctx, cancel := context.WithTimeout(ctx, old.ttl()/3)
 	defer cancel()
-	sent := job.BootTime() // what the hub takes later holds longer
-	var given job.Lease
-	a, held := s.lease.alive(s.record)
 	var err error
-	if held {
-		given, err = ask[job.Lease](ctx, s, job.VerbAlive, a)
+	if old.Revision != 0 {
+		now.Lease, err = ask[job.Lease](ctx, s, job.VerbAlive, s.alive())
 	} else {
-		given, err = ask[job.Lease](ctx, s, job.VerbHello, job.Hello{Station: s.form()})
+		now.Lease, err = ask[job.Lease](ctx, s, job.VerbHello, job.Hello{Station: s.form()})
 	}
 	if err != nil {
 		return err
 	}
-	isNew, changed := s.lease.set(given, sent)
-	s.takeNames(given.Names)
-	if isNew {
+	s.lease.Store(&now)
+	s.takeNames(now.Names)
+	if old.Revision == 0 {
 		s.say("%s has the lease of %s", s.record.instance(), s.Identity.Name)
 		s.forgetRevisions()
-		notify(s.lease.taken)
+		notify(s.leased)
 	}
-	if isNew || changed {
+	if old.Revision == 0 || old.Draining != now.Draining {
 		s.listAgain()
 	}
 	return nil
 }
 
+// alive is what renews the lease, and ends it.
+func (s *station) alive() job.Alive {
+	free, _ := localfile.FreeBytes(s.State) // 0 says that it is not known
+	return job.Alive{Instance: s.record.instance(), Epoch: s.record.Epoch, Revision: s.lease.Load().Revision, FreeBytes: free}
+}
+
 // form is what the hub is told of this station.
 func (s *station) form() job.Station {
 	machine, _ := os.Hostname()
-	free, _ := localfile.FreeBytes(s.State) // 0 says that it is not known
 	return job.Station{
 		V: job.Version, Name: s.Identity.Name, Instance: s.record.instance(), Epoch: s.record.Epoch, Machine: machine,
-		Program: images.ThisProgram().Version, Arch: runtime.GOARCH, Parallel: s.Parallel, Builds: slices.Contains(s.config.does, job.Build), FreeBytes: free, Names: s.deviceNames(),
+		Program: images.ThisProgram().Version, Arch: runtime.GOARCH, Parallel: s.Parallel,
+		Builds: slices.Contains(s.config.Does, job.Build), FreeBytes: s.alive().FreeBytes, Names: s.deviceNames(),
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"slipway/ci/job"
 	"slipway/layers/localfile"
-	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -32,7 +31,9 @@ func (s *station) attach(ctx context.Context) error {
 		case err == nil && ended:
 			s.recall(ctx, f, order.Job)
 		case err == nil:
-			s.begin(ctx, job.Change{Job: order.Job}, unknown)
+			s.mu.Lock()
+			s.begin(ctx, job.Change{Job: order.Job})
+			s.mu.Unlock()
 		}
 		if err != nil {
 			s.say("%s is left as it is: %v", f, err)
@@ -119,7 +120,7 @@ func (s *station) take(ctx context.Context, all job.Changes) {
 			w.learn(c)
 		case c.Revision < s.done[c.Job.ID]: // listed before it ended
 		case c.Job.State == job.Running || s.mayBegin(c.Job):
-			s.beginLocked(ctx, c, unknown)
+			s.begin(ctx, c)
 		}
 	}
 	for id, w := range s.works {
@@ -141,24 +142,20 @@ func (s *station) mayBegin(j job.Job) bool {
 			return false
 		}
 	}
-	if _, place := s.config.Places[j.Name]; boards >= s.Parallel && !place || !s.lease.takes() {
+	l := s.lease.Load()
+	if _, place := s.config.Places[j.Name]; boards >= s.Parallel && !place || l.Draining || !l.holds() {
 		return false
 	}
 	if j.Name == job.Builder { // the hub lists those of this machine's architecture
-		return slices.Contains(s.config.does, job.Build)
+		return slices.Contains(s.config.Does, job.Build)
 	}
 	b, known := s.board(j.Name)
 	return known && b.Board.Board == j.Board && !slices.ContainsFunc(j.Steps, func(step job.Step) bool { return !slices.Contains(b.Does, step.Do) })
 }
 
-func (s *station) begin(ctx context.Context, c job.Change, k key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.beginLocked(ctx, c, k)
-}
-
-func (s *station) beginLocked(ctx context.Context, c job.Change, k key) {
-	w := s.newWork(c, k)
+// begin begins the work on a job. The caller has the mutex.
+func (s *station) begin(ctx context.Context, c job.Change) {
+	w := s.newWork(c, unknown)
 	if c.Revision > 0 {
 		w.learn(c)
 	}
@@ -195,9 +192,10 @@ func (s *station) busy() map[string]string {
 // keepFor is how long a job's folder stays after the hub acknowledged its end.
 const keepFor = 7 * 24 * time.Hour
 
-// sweep removes old folders and artifacts, now and each hour, until ctx ends.
+// sweep removes old folders and artifacts, now and each hour, until ctx ends. It also lets errors be
+// said again.
 func (s *station) sweep(ctx context.Context) error {
-	for {
+	for ; ; s.said.Clear() {
 		folders, err := job.Folders(filepath.Join(s.State, "jobs"))
 		for _, f := range folders {
 			if at, ended := endOf(f); ended && time.Since(at) > keepFor {
@@ -235,17 +233,10 @@ func (s *station) projectOf(j job.Job) string {
 
 // sweepArtifacts removes the artifacts and projects that were used longest ago, down to what is to be kept.
 func (s *station) sweepArtifacts() error {
-	s.mu.Lock()
-	defer s.mu.Unlock() // no job begins meanwhile
-	used := map[string]bool{}
-	for _, w := range s.works {
-		j := w.change().Job
-		used[s.artifactOf(j)], used[s.projectOf(j)] = true, true
-	}
 	dirs, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(s.State), "artifacts", "*"))
 	projects, _ := filepath.Glob(filepath.Join(localfile.QuoteGlob(s.State), "projects", "*")) // the pattern is well-formed
 	dirs = append(dirs, projects...)
-	ages, left := map[string]time.Time{}, s.config.keepBytes
+	ages, left := map[string]time.Time{}, int64(s.config.KeepGiB)<<30
 	for _, dir := range dirs {
 		if info, statErr := os.Stat(dir); statErr == nil {
 			ages[dir] = info.ModTime()
@@ -254,10 +245,34 @@ func (s *station) sweepArtifacts() error {
 	slices.SortFunc(dirs, func(a, b string) int { return ages[b].Compare(ages[a]) })
 	for _, dir := range dirs {
 		size, _ := localfile.FolderBytes(dir) // as far as it can be read
-		if left -= size; left < 0 && !used[dir] {
-			s.say("removes %s, which was used longest ago: more than %s are kept", dir, plaintext.SizeText(s.config.keepBytes))
-			err = errors.Join(err, os.RemoveAll(dir))
+		if left -= size; left < 0 || filepath.Ext(dir) == discarded {
+			err = errors.Join(err, s.discard(dir))
 		}
 	}
 	return err
+}
+
+// discarded ends the name of a folder that is being removed.
+const discarded = ".old"
+
+// discard removes the folder of an artifact or a project, unless a job uses it. That may take minutes,
+// so that only its name goes while no job can begin.
+func (s *station) discard(dir string) error {
+	if filepath.Ext(dir) != discarded {
+		s.mu.Lock()
+		for _, w := range s.works {
+			if j := w.change().Job; dir == s.artifactOf(j) || dir == s.projectOf(j) {
+				s.mu.Unlock()
+				return nil
+			}
+		}
+		err := os.Rename(dir, dir+discarded)
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		s.say("removes %s, which was used longest ago: more than %d GiB are kept", dir, s.config.KeepGiB)
+		dir += discarded
+	}
+	return os.RemoveAll(dir)
 }

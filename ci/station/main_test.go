@@ -1,6 +1,7 @@
 package station
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -172,6 +173,9 @@ func (b simulated) run(signals <-chan os.Signal) int {
 	for i := range 300 {
 		fmt.Fprintf(os.Stderr, "line %d of %s, with 漢字 and more text, so that a log has more than one piece: %s\n", i, b.order.Job.ID, strings.Repeat("=", 100))
 	}
+	if b.wished("secrets") {
+		fmt.Fprintln(os.Stderr, "pull https://alice:hunter2@example.com, and swordfish, by cycle")
+	}
 	f, _ := os.OpenFile(b.events, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	defer f.Close()
 	kind, asked := fleet.Passed, 0
@@ -195,7 +199,7 @@ func (b simulated) run(signals <-chan os.Signal) int {
 	}
 	b.note("end", kind)
 	result := fleet.Result{Host: b.order.Job.Name, Kind: kind, Passed: 3, Checks: 3}
-	for wish, text := range map[string]func() string{"report": func() string { return simulatedReport }, "vast report": vastReport} {
+	for wish, text := range map[string]func() string{"report": func() string { return simulatedReport }, "vast report": vastReport, "long report": longReport} {
 		if b.wished(wish) {
 			result.Report = "page.html"
 			dir := filepath.Join("build", b.order.Job.Board, "fleet", "smoke", b.order.Job.Name)
@@ -220,6 +224,9 @@ func vastReport() string {
 	_, _ = rand.Read(data)
 	return string(data)
 }
+
+// longReport can be packed, but is longer than any reader takes.
+func longReport() string { return strings.Repeat(" ", job.MaxReportBytes+1) }
 
 // world is a hub, and what tests do with it.
 type world struct {
@@ -378,6 +385,7 @@ type bench struct {
 	names  []string
 
 	devices  []device.Device
+	program  string // of the children, if not this one
 	overtime time.Duration
 	limitMS  int64 // of jobs
 }
@@ -396,7 +404,7 @@ func (w *world) newBench(name string, boards, parallel int) *bench {
 	b := &bench{w: w, id: id, limitMS: 60_000, link: newLink(w.t), boards: filepath.Join(w.dir, name+".boards"), state: filepath.Join(w.dir, name), config: filepath.Join(w.dir, name+".yml")}
 	b.link.to(w.link.address())
 	b.id.Addresses = []string{b.link.address()}
-	text := fmt.Sprintf("name: %s\nparallel: %d\nboards:\n", name, parallel)
+	text := fmt.Sprintf("parallel: %d\nboards:\n", parallel)
 	for i := range boards {
 		board := fmt.Sprintf("b%d", i+1)
 		b.names = append(b.names, board)
@@ -475,7 +483,7 @@ func (b *bench) start() process {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, log := make(chan error, 1), &safeText{}
 	go func() {
-		ended <- Run(ctx, Options{Identity: b.id, State: b.state, Config: b.config, Program: program, Log: log, tick: testTick, overtime: b.overtime, devices: b.devices})
+		ended <- Run(ctx, Options{Identity: b.id, State: b.state, Config: b.config, Program: cmp.Or(b.program, program), Log: log, tick: testTick, overtime: b.overtime, devices: b.devices})
 	}()
 	done := make(chan error, 1)
 	go func() { err := <-ended; done <- err; close(done) }()
@@ -520,6 +528,14 @@ func (b *bench) startProcess(at string, signal syscall.Signal) process {
 	return process{stop: stop, cmd: cmd, log: log}
 }
 
+// end stops a station.
+func (r process) end(t *testing.T) {
+	t.Helper()
+	if err := r.stop(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}
+
 // wait waits for the end of a process that kills itself.
 func (r process) wait() { _ = r.cmd.Wait() }
 
@@ -550,6 +566,21 @@ func (b *bench) addWith(board, project string) job.Job {
 		return err == nil
 	})
 	return c.Job
+}
+
+// boards are all boards that the hub knows, none if it does not answer.
+func (w *world) boards() []job.HubBoard {
+	list, _ := access.Ask[job.BoardList](w.t.Context(), w.admin, job.VerbBoardList, struct{}{})
+	return list.Boards
+}
+
+func (w *world) stations() []job.HubStation {
+	w.t.Helper()
+	list, err := access.Ask[job.StationList](w.t.Context(), w.admin, job.VerbStationList, struct{}{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list.Stations
 }
 
 // get returns a job as the hub has it.

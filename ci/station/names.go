@@ -46,6 +46,9 @@ func (s *station) takeNames(names []job.DeviceName) {
 // addNamed adds the boards that admins named. A name or a port that another board here has is refused.
 func (s *station) addNamed(all map[string]local, used map[string]bool) {
 	for _, n := range s.boards.names {
+		if n.Name == "" {
+			continue
+		}
 		_, taken := all[n.Name]
 		for name, b := range s.config.Boards {
 			taken = taken || name == n.Name || b.Port == n.Port

@@ -2,7 +2,9 @@ package station
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -35,9 +37,7 @@ func (c *Config) checkPlaces() (err error) {
 		if _, taken := c.Boards[name]; taken || slices.Contains(c.Virtual, name) {
 			return c.errorAt(key, "%s is the name of a board here", name)
 		}
-		if p.Place, err = filepath.Abs(c.inFolder(p.Place)); err != nil {
-			return err
-		}
+		p.Place = c.beside(p.Place)
 		if p.config, err = place.Load(p.Place); err != nil {
 			return c.errorAt(key, "%w", err)
 		}
@@ -74,7 +74,8 @@ type keeper struct {
 	name string
 	*place.Config
 	holder string
-	marker string                 // file with the first day that may have what the hub has not
+	marker string                 // file with days
+	days   map[string]int64       // the times of the days' folders of which the hub has all
 	sent   map[string]os.FileInfo // entries by name
 
 	used  int // rows that cards got since the hub was asked
@@ -84,7 +85,12 @@ type keeper struct {
 
 // keepPlace keeps a place until ctx ends, also while nothing is flashed there.
 func (s *station) keepPlace(ctx context.Context, name string) error {
-	k := &keeper{s: s, name: name, Config: s.config.Places[name].config, marker: filepath.Join(s.State, "places", name), sent: map[string]os.FileInfo{}}
+	k := &keeper{
+		s: s, name: name, Config: s.config.Places[name].config, marker: filepath.Join(s.State, "places", name),
+		days: map[string]int64{}, sent: map[string]os.FileInfo{},
+	}
+	data, _ := localfile.Read(k.marker, 1<<20)
+	_ = json.Unmarshal(data, &k.days) // none: all is sent again, and the hub has each card once
 	for ctx.Err() == nil {
 		s.sayError(ctx, "the place "+name, k.keep(ctx))
 		pause(ctx, nil, 2*s.tick)
@@ -108,29 +114,47 @@ func (k *keeper) keep(ctx context.Context) (err error) {
 // sendCards sends the entries of the record that are new or changed, the oldest first. The hub keeps
 // one of each name. So what it got before this station was killed is no second card.
 func (k *keeper) sendCards(ctx context.Context) error {
-	from, _ := localfile.Read(k.marker, 20) // none: from the first day on
 	days, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(k.Record), "[0-9]*-[0-9]*-[0-9]*"))
-	days = slices.DeleteFunc(days, func(dir string) bool { return filepath.Base(dir) < string(from) || filepath.Ext(dir) != "" })
+	days = slices.DeleteFunc(days, func(dir string) bool { return filepath.Ext(dir) != "" })
 	for _, dir := range days {
-		var files []os.DirEntry
-		if files, err = os.ReadDir(dir); err != nil {
-			return err
-		}
-		for _, e := range files {
-			if filepath.Ext(e.Name()) != ".json" {
-				continue
-			}
-			if err := k.sendCard(ctx, filepath.Join(filepath.Base(dir), e.Name())); err != nil {
-				return err
-			}
+		if err == nil {
+			err = k.sendDay(ctx, dir)
 		}
 	}
-	if len(days) < 3 { // a card of yesterday may end today
+	if len(days) > 0 {
+		last := filepath.Base(days[len(days)-1])
+		if tomorrow := time.Now().Add(24 * time.Hour).UTC().Format(time.DateOnly); last > tomorrow {
+			k.s.sayError(ctx, "the place "+k.name, fmt.Errorf("its record has the day %s, so this machine's clock is behind, or was ahead; the hub gets all cards\nnext: timedatectl", last))
+		}
+	}
+	return err
+}
+
+// settled is after which time a folder that is as it was has nothing new: its time grows in steps.
+const settled = 2 * time.Second
+
+// sendDay sends the entries of a day's folder, whose time changes with each of them. It is no later or
+// earlier than another one: the clock of this machine may be wrong.
+func (k *keeper) sendDay(ctx context.Context, dir string) error {
+	day := filepath.Base(dir)
+	info, err := os.Stat(dir)
+	if err != nil || k.days[day] == info.ModTime().UnixNano() {
 		return err
 	}
-	day := filepath.Base(days[len(days)-2])
-	maps.DeleteFunc(k.sent, func(name string, _ os.FileInfo) bool { return name < day })
-	return errors.Join(localfile.MkdirAll(filepath.Dir(k.marker)), localfile.Replace(k.marker, []byte(day)))
+	files, err := os.ReadDir(dir)
+	for _, e := range files {
+		if err == nil && filepath.Ext(e.Name()) == ".json" {
+			err = k.sendCard(ctx, filepath.Join(day, e.Name()))
+		}
+	}
+	if err != nil || time.Since(info.ModTime()).Abs() < settled {
+		return err
+	}
+	k.days[day] = info.ModTime().UnixNano()
+	maps.DeleteFunc(k.sent, func(name string, _ os.FileInfo) bool {
+		return filepath.Dir(name) != day && k.days[filepath.Dir(name)] != 0
+	})
+	return errors.Join(localfile.MkdirAll(filepath.Dir(k.marker)), localfile.WriteJSON(k.marker, k.days, 0o600))
 }
 
 // sendCard sends an entry, unless the hub has it as it is.

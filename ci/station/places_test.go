@@ -67,7 +67,7 @@ func (w *world) newLine(name string, ports int, extra string) line {
 		text += fmt.Sprintf("  loop:%s: %c\n", l.port(i), 'a'+i)
 	}
 	flashtest.Put(w.t, filepath.Join(l.dir, "place.yml"), text)
-	flashtest.Put(w.t, l.config, fmt.Sprintf("name: %s\nplaces: {line-1: {board: toy, place: %s}}\n", name, filepath.Join(l.dir, "place.yml")))
+	flashtest.Put(w.t, l.config, fmt.Sprintf("places: {line-1: {board: toy, place: %s}}\n", filepath.Join(l.dir, "place.yml")))
 	return l
 }
 
@@ -99,7 +99,7 @@ func (l line) begin(count int) job.Job {
 	l.w.t.Cleanup(func() { // it waits for no card
 		f := job.Folder(filepath.Join(l.state, "jobs", c.Job.ID))
 		for state, _, _ := f.State(); state == job.Held; state, _, _ = f.State() {
-			_ = f.Signal(unix.SIGINT)
+			_ = f.Stop(job.Now)
 			time.Sleep(100 * time.Millisecond)
 		}
 	})
@@ -371,4 +371,39 @@ func TestOneTableOfTwoStations(t *testing.T) {
 			t.Errorf("the audit says %q", r.Refused)
 		}
 	}
+}
+
+// The clock of the station's machine was ahead for three days, and is right again. The hub gets all
+// cards, also of the next run.
+func TestPlaceClock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, longLease)
+	l := w.newLine("bench-1", 1, "")
+	put := func(name string) {
+		at, err := time.Parse(time.DateOnly, name[:10])
+		data, _ := json.Marshal(place.Entry{Verdict: "PASS", Port: "a", Began: at, Finished: at})
+		name = filepath.Join(l.dir, "record", name)
+		if err := errors.Join(err, os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name+".new", data, 0o600), os.Rename(name+".new", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, day := range []string{"2031-01-01", "2031-01-02", "2031-01-03"} {
+		put(day + "/1.json")
+	}
+	s := l.start()
+	w.until("the hub has three cards", func() bool { return w.verdicts() == "map[PASS:3]" })
+	w.until("the station notes it", func() bool {
+		data, _ := os.ReadFile(filepath.Join(l.state, "places", "line-1"))
+		return strings.Count(string(data), "2031-") == 3
+	})
+	if !strings.Contains(s.log.String(), "the place line-1: its record has the day 2031-01-03, so this machine's clock is behind") {
+		t.Errorf("log = %s; want that the clock is wrong", s.log)
+	}
+	put("2026-01-01/1.json")
+	w.until("the hub has the card of an earlier day", func() bool { return w.verdicts() == "map[PASS:4]" })
+	s.end(t)
+	put("2031-01-01/2.json")
+	put("2025-01-01/1.json")
+	l.start()
+	w.until("the hub has all", func() bool { return w.verdicts() == "map[PASS:6]" })
 }

@@ -19,6 +19,7 @@ import (
 	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -42,9 +43,11 @@ func (w *work) endLog(ctx context.Context) {
 // one, only ask where the hub's copy ends if it has more or less than was known here.
 func (w *work) spool(ctx context.Context) {
 	defer close(w.logged)
+	hide := w.hider()
 	for at := uint64(0); ctx.Err() == nil; {
 		final := w.final.Load()
 		piece, err := readPiece(w.folder.Log(), w.id, at, final)
+		piece.Text = hide(piece.Text)
 		if err == nil && (piece.Text != "" || final) {
 			var answer job.Log
 			answer, err = ask[job.Log](ctx, w.s, job.VerbLog, piece)
@@ -62,6 +65,29 @@ func (w *work) spool(ctx context.Context) {
 			pause(ctx, w.whole, w.s.tick)
 		}
 	}
+}
+
+// minSecret is how long a word of power: or recovery: is that no log may have. Shorter ones, such as
+// "cycle", are in what others say too.
+const minSecret = 6
+
+// hider returns a function that hides the secrets in a text: those that have a known form, and the
+// words of the station's own programs, which can be passwords.
+func (w *work) hider() func(string) string {
+	o, _ := w.folder.Order() // none: no program ran
+	var words []string
+	for _, program := range [][]string{o.How.Power, o.How.Recovery} {
+		for _, word := range program[min(1, len(program)):] {
+			if _, value, found := strings.Cut(word, "="); found {
+				word = value
+			}
+			if len(word) >= minSecret {
+				words = append(words, word, "[hidden]")
+			}
+		}
+	}
+	own := strings.NewReplacer(words...)
+	return func(text string) string { return plaintext.HideSecrets(own.Replace(text)) }
 }
 
 // maxPieceBytes is what a hub takes.
@@ -92,14 +118,14 @@ func readPiece(name, id string, at uint64, final bool) (job.Log, error) {
 }
 
 // maxReportBytes limits a report, packed; JSON makes four bytes of three, and a hub takes 8 MiB.
-const maxReportBytes, maxReportFile = 5 << 20, 64 << 20
+const maxReportBytes = 5 << 20
 
 // sendReport sends the report that a result names, if there is one.
 func (w *work) sendReport(ctx context.Context, r job.Result) error {
 	if r.Report == "" || !filepath.IsLocal(r.Report) {
 		return nil
 	}
-	data, err := localfile.Read(filepath.Join(w.folder.Work(w.name), r.Report), maxReportFile)
+	data, err := localfile.Read(filepath.Join(w.folder.Work(w.name), r.Report), job.MaxReportBytes)
 	var packed []byte
 	if err == nil {
 		packed, err = pack(data)
@@ -129,16 +155,12 @@ type tail struct {
 	name   string
 	at     int64
 	newest map[string]event
-	sent   map[string]time.Time
 }
 
 type event struct {
 	line        []byte
 	ended, sent bool
-}
-
-func newTail(name string) tail {
-	return tail{name: name, newest: map[string]event{}, sent: map[string]time.Time{}}
+	at          time.Time // when one of this step was sent last
 }
 
 // progressEvery limits the events of a step, progressAgain is after which time an event that holds is
@@ -156,12 +178,11 @@ func (t *tail) publish(w *work) {
 		if e.sent {
 			again = progressAgain
 		}
-		if c == nil || !c.IsConnected() || !e.ended && time.Since(t.sent[step]) < again {
+		if c == nil || !c.IsConnected() || !e.ended && time.Since(e.at) < again {
 			continue
 		}
 		_ = c.Publish("prog."+bus.Key(w.s.Identity.Name, w.name, w.id), e.line) // or nobody sees it
-		t.sent[step] = time.Now()
-		if e.sent = true; e.ended {
+		if e.sent, e.at = true, time.Now(); e.ended {
 			delete(t.newest, step)
 			continue
 		}
@@ -186,7 +207,7 @@ func (t *tail) read() {
 	for line := range bytes.Lines(data[:end]) {
 		var e progress.Event
 		if json.Unmarshal(line, &e) == nil && e.Step != "" {
-			t.newest[e.Step] = event{line: bytes.TrimSpace(line), ended: e.State != progress.Running}
+			t.newest[e.Step] = event{line: bytes.TrimSpace(line), ended: e.State != progress.Running, at: t.newest[e.Step].at}
 		}
 	}
 }

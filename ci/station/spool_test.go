@@ -183,12 +183,36 @@ func TestReport(t *testing.T) {
 		t.Error("the hub does not have the report")
 	}
 	b.wish("b1", "report", false)
-	b.wish("b1", "vast report", true)
-	if r := w.ended(b.add("b1").ID).Result; r.Kind != fleet.Passed {
-		t.Errorf("result = %+v; want %s", r, fleet.Passed)
+	for wish, want := range map[string]string{"vast report": "it is longer than a hub takes", "long report": "report.json: larger than 32768 KiB"} {
+		b.wish("b1", wish, true)
+		if r := w.ended(b.add("b1").ID).Result; r.Kind != fleet.Passed {
+			t.Errorf("result = %+v; want %s", r, fleet.Passed)
+		}
+		if log := s.log.String(); !strings.Contains(log, "its report is not sent: ") || !strings.Contains(log, want) {
+			t.Errorf("log = %s; want that the report is not sent: %s", log, want)
+		}
+		b.wish("b1", wish, false)
 	}
-	if !strings.Contains(s.log.String(), "its report is not sent: it is longer than a hub takes") {
-		t.Errorf("log = %s; want that a report is too long", s.log)
+}
+
+// The hub stores no secret of a log: neither one of a known form, nor a word of the board's power program.
+func TestSecretsOfLog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, longLease)
+	b := w.newBench("bench-1", 1, 1)
+	b.wish("b1", "secrets", true)
+	text, err := os.ReadFile(b.config)
+	if err == nil {
+		err = os.WriteFile(b.config, bytes.Replace(text, []byte("{board: orin"), []byte(`{board: orin, power: ["true", "--password=swordfish", cycle]`), 1), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	j := b.add("b1")
+	w.ended(j.ID)
+	if log := w.kept(j.ID); !strings.Contains(log, "example.com, and [hidden], by cycle") || strings.Contains(log, "hunter2") || strings.Contains(log, "swordfish") {
+		t.Errorf("the hub has the log %q; want no password", log)
 	}
 }
 

@@ -56,7 +56,8 @@ type station struct {
 	config *Config
 	record record
 	boards boards
-	lease  lease
+	lease  atomic.Pointer[lease]
+	leased chan struct{} // holds one: the lease is new
 
 	client, logs atomic.Pointer[access.Client] // logs has a connection of its own: what waits there stops nothing else
 	running      sync.WaitGroup
@@ -66,8 +67,6 @@ type station struct {
 	mu         sync.Mutex
 	works      map[string]*work  // by ID
 	done       map[string]uint64 // revisions of ends that an answer on its way may not know
-	link       context.Context   // ends when a connection breaks
-	breakLink  context.CancelFunc
 	cancelPoll context.CancelFunc
 	listAll    bool
 }
@@ -94,9 +93,6 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if config.Name != "" && config.Name != o.Identity.Name {
-		return config.errorAt("name", "this machine joined %s as %s, not as %s", o.Identity.Hub, o.Identity.Name, config.Name)
-	}
 	lock, err := localfile.HoldFile(filepath.Join(o.State, "lock"))
 	if err != nil {
 		return fmt.Errorf("%s: the state folder %s: %w", o.Identity.Name, o.State, localfile.Unwritable(o.State, err))
@@ -110,8 +106,11 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	o.Parallel, o.tick, o.overtime = cmp.Or(o.Parallel, config.Parallel), cmp.Or(o.tick, 500*time.Millisecond), cmp.Or(o.overtime, 3*time.Minute)
-	s := &station{Options: o, config: config, boards: newBoards(), lease: newLease(), reconnected: make(chan struct{}, 1), works: map[string]*work{}, done: map[string]uint64{}}
-	s.newLink()
+	s := &station{
+		Options: o, config: config, boards: newBoards(), leased: make(chan struct{}, 1), reconnected: make(chan struct{}, 1),
+		works: map[string]*work{}, done: map[string]uint64{},
+	}
+	s.lease.Store(noLease(30 * time.Second))
 	if s.reached == nil {
 		s.reached = func(string) {}
 	}
@@ -190,20 +189,27 @@ func (s *station) sayError(ctx context.Context, what string, err error) {
 }
 
 // connect connects to the hub and gets the lease. It waits for a hub that is away, but not for one
-// that refuses this station.
+// that refuses this station. Another run that has the lease may have ended with its machine: it has
+// not if the hub heard it again meanwhile, as the hub's error says.
 func (s *station) connect(ctx context.Context) error {
+	taken := ""
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
 		err := s.dial(ctx)
 		if err == nil {
-			if err = s.renew(ctx); err == nil || errors.Is(err, bus.ErrConflict) {
-				return err
+			if err = s.renew(ctx); err == nil {
+				return nil
 			}
 		}
-		var certificate *tls.CertificateVerificationError
-		if ctx.Err() != nil || isRefused(err) || errors.As(err, &certificate) {
+		if errors.Is(err, bus.ErrConflict) {
+			if taken != "" && taken != err.Error() {
+				return err
+			}
+			taken, wait = err.Error(), s.lease.Load().ttl()/30
+		}
+		if ctx.Err() != nil || isRefused(err) {
 			return err
 		}
-		s.say("%v; it is tried again", err)
+		s.sayError(ctx, "this station waits", err)
 		if err := run.Sleep(ctx, wait); err != nil {
 			return err
 		}
@@ -211,7 +217,9 @@ func (s *station) connect(ctx context.Context) error {
 }
 
 func isRefused(err error) bool {
-	return slices.ContainsFunc([]error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrConnectionClosed}, func(one error) bool { return errors.Is(err, one) })
+	var certificate *tls.CertificateVerificationError
+	refusals := []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrConnectionClosed}
+	return errors.As(err, &certificate) || slices.ContainsFunc(refusals, func(one error) bool { return errors.Is(err, one) })
 }
 
 // dial makes the connections that are not there yet.
@@ -224,7 +232,6 @@ func (s *station) dial(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.SetDisconnectErrHandler(func(*nats.Conn, error) { s.newLink() })
 		c.SetReconnectHandler(func(*nats.Conn) {
 			s.say("connected to the hub again")
 			notify(s.reconnected)
@@ -239,7 +246,7 @@ func (s *station) dial(ctx context.Context) error {
 func (s *station) disconnect() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	if a, held := s.lease.alive(s.record); held {
+	if a := s.alive(); a.Revision != 0 {
 		_, _ = ask[struct{}](ctx, s, job.VerbAway, a) // else it expires
 	}
 	for _, c := range []*access.Client{s.client.Load(), s.logs.Load()} {
@@ -261,30 +268,18 @@ func ask[Out any](ctx context.Context, s *station, verb string, in any) (out Out
 	case job.VerbMine:
 		limit = waitLimit
 	}
-	if c == nil || !c.IsConnected() && !c.IsClosed() {
+	if c == nil {
 		return out, bus.ErrAway
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	stop := context.AfterFunc(s.linked(), cancel)
-	defer stop()
-	return access.Ask[Out](ctx, c, verb, in)
-}
-
-// newLink ends the requests whose connection is broken.
-func (s *station) newLink() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.breakLink != nil {
-		s.breakLink()
+	broken := c.StatusChanged(nats.RECONNECTING)
+	defer c.RemoveStatusListener(broken) // and closes it
+	if !c.IsConnected() && !c.IsClosed() {
+		return out, bus.ErrAway
 	}
-	s.link, s.breakLink = context.WithCancel(context.Background())
-}
-
-func (s *station) linked() context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.link
+	go func() { <-broken; cancel() }()
+	return access.Ask[Out](ctx, c, verb, in)
 }
 
 // Drain asks a station of a hub to begin no more jobs, and waits until those that it runs have ended.
@@ -293,9 +288,9 @@ func Drain(ctx context.Context, c *access.Client, name string, back bool) error 
 	if _, err := access.Ask[struct{}](ctx, c, job.VerbDrain, job.Drain{Station: name, Back: back}); err != nil || back {
 		return err
 	}
-	all, err := access.Ask[job.Changes](ctx, c, job.VerbJobList, struct{}{})
+	all, err := access.List[job.Changes](ctx, c, job.VerbJobList, job.ListWish{Station: name, Open: true})
 	for _, change := range all.Jobs {
-		if j := change.Job; err == nil && j.Station == name && j.State == job.Running {
+		if j := change.Job; err == nil && j.State == job.Running {
 			_, err = access.Wait(ctx, c, j.ID)
 		}
 	}

@@ -37,12 +37,10 @@ func TestJob(t *testing.T) {
 	b.checkLog(passes.ID)
 	b.checkLog(fails.ID)
 	w.until("the hub is told the last results", func() bool {
-		list, err := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
-		return err == nil && len(list.Boards) == 2 && list.Boards[0].Last != nil && list.Boards[0].Last.Kind == fleet.Passed && list.Boards[0].Job == "" && list.Boards[1].Last != nil
+		list := w.boards()
+		return len(list) == 2 && list[0].Last != nil && list[0].Last.Kind == fleet.Passed && list[0].Job == "" && list[1].Last != nil
 	})
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	w.until("the station is away, before its lease is over", func() bool { return !w.heard("bench-1") })
 	kept := filepath.Join(b.state, "jobs", passes.ID, keptName)
 	if err := os.Remove(kept); err != nil {
@@ -69,12 +67,16 @@ func TestAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Revision = lease.Revision
+	a.Revision, a.FreeBytes = lease.Revision, 7
 	for range 2 { // the second with a revision that the first has replaced
 		if _, err := access.Ask[job.Lease](t.Context(), c, job.VerbAlive, a); err != nil {
 			t.Errorf("alive at revision %d = %v", a.Revision, err)
 		}
 	}
+	w.until("the hub has the free space of the last renewal", func() bool {
+		list := w.stations()
+		return len(list) > 0 && list[0].FreeBytes == 7
+	})
 	other := job.Alive{Instance: "OTHER-2", Epoch: 2, Revision: lease.Revision}
 	for _, verb := range []string{job.VerbAlive, job.VerbAway} {
 		if _, err := access.Ask[struct{}](t.Context(), c, verb, other); !errors.Is(err, bus.ErrConflict) {
@@ -246,7 +248,7 @@ func (b *bench) forget(board, id string) {
 
 func TestTwoOfOneName(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, longLease)
+	w := newWorld(t, 2*time.Second)
 	b := w.newBench("bench-1", 1, 1)
 	b.start()
 	w.ended(b.add("b1").ID)
@@ -262,8 +264,39 @@ func TestTwoOfOneName(t *testing.T) {
 	w.keepBooks(b)
 }
 
+// A station's machine is lost, and another one takes its place before its lease is over.
+func TestMachineReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 6*time.Second)
+	b := w.newBench("bench-1", 1, 1)
+	first := b.startProcess("", 0)
+	w.until("the first has the lease", func() bool { return strings.Contains(first.log.String(), "has the lease") })
+	_ = first.cmd.Process.Kill()
+	first.wait()
+	other := *b
+	other.state = filepath.Join(w.dir, "other")
+	second := other.start()
+	w.until("the second waits", func() bool {
+		return strings.Contains(second.log.String(), "this station waits: bench-1 runs on the machine")
+	})
+	if !second.leased() {
+		t.Errorf("Run = %v; want that it gets the lease once that of the first is over", second.stopped())
+	}
+	if r := w.ended(other.add("b1").ID).Result; r.Kind != fleet.Passed {
+		t.Errorf("result = %+v; want %s", r, fleet.Passed)
+	}
+	w.keepBooks(b)
+}
+
 // stopped waits until a station has ended by itself.
-func (r process) stopped() error { return <-r.ended }
+func (r process) stopped() error {
+	select {
+	case err := <-r.ended:
+		return err
+	case <-time.After(patience):
+		return errors.New("it does not end")
+	}
+}
 
 // The state folder is copied while a job runs. The copy begins nothing while the first is heard, and
 // leaves the board of that job alone when the first is cut off.
@@ -289,13 +322,11 @@ func TestStateCopied(t *testing.T) {
 		t.Errorf("job %s was begun by the first, %s", queued.ID, r.Claim.Instance)
 	}
 	next := b.add("b1")
-	w.until("the copy leaves the board alone", func() bool { return strings.Contains(second.log.String(), "its board is left alone") })
+	w.until("the copy leaves the board alone", func() bool { return strings.Contains(second.log.String(), "is left alone: job ") })
 	b.wish("b1", "hold", false)
 	f := job.Folder(filepath.Join(b.state, "jobs", runs.ID))
 	w.until("the first's job is done", func() bool { state, _, _ := f.State(); return state == job.Done })
-	if err := second.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	second.end(t)
 	if r := w.ended(runs.ID); r.Result.Kind != fleet.Passed || r.Result.Attempts != 1 {
 		t.Errorf("result = %+v; want %s in attempt 1", r.Result, fleet.Passed)
 	}
@@ -344,9 +375,7 @@ func TestStopped(t *testing.T) {
 	if j := w.ended(late.ID); j.Claim.Instance == w.get(runs.ID).Claim.Instance {
 		t.Errorf("the first began job %s", late.ID)
 	}
-	if err := second.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	second.end(t)
 	b.wish("b1", "hold", false)
 	if r := w.ended(runs.ID).Result; r.Kind != fleet.Passed {
 		t.Errorf("result = %+v; want %s", r, fleet.Passed)
@@ -369,7 +398,7 @@ func TestStoppedAt(t *testing.T) {
 			other := *b
 			other.state = filepath.Join(w.dir, "other")
 			second := other.start()
-			w.until("the second leaves the board alone", func() bool { return strings.Contains(second.log.String(), "its board is left alone") })
+			w.until("the second leaves the board alone", func() bool { return strings.Contains(second.log.String(), "is left alone: job ") })
 			if err := first.cmd.Process.Signal(unix.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
@@ -384,9 +413,7 @@ func TestStoppedAt(t *testing.T) {
 			if n := len(b.events("b1")); n > 0 {
 				t.Error("the first began the job while the second had the lease")
 			}
-			if err := second.stop(); err != nil {
-				t.Errorf("Run = %v", err)
-			}
+			second.end(t)
 			if r := w.ended(j.ID).Result; r.Kind != fleet.Passed {
 				t.Errorf("result = %+v; want %s", r, fleet.Passed)
 			}
@@ -406,13 +433,15 @@ func TestStateLost(t *testing.T) {
 	s := b.start()
 	j := b.add("b1")
 	b.begun("b1", j.ID, 1)
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	lost := *b
 	lost.state, lost.overtime = filepath.Join(w.dir, "lost"), time.Second
 	next := b.add("b1") // which the limit ends, too
 	w.until("the new state folder has the lease", func() bool { return lost.start().leased() })
+	w.until("the board says what is waited for", func() bool {
+		list := w.boards()
+		return len(list) > 0 && strings.Contains(list[0].Note, "slipway job abandon "+j.ID+" bench-1")
+	})
 	if r := w.ended(j.ID).Result; r.Kind != fleet.Unsure || !strings.Contains(r.Saw, "another state folder") {
 		t.Errorf("result = %+v; want %s", r, fleet.Unsure)
 	}
@@ -423,13 +452,80 @@ func TestStateLost(t *testing.T) {
 	}
 }
 
+// An admin abandons a job that another state folder began. Its board is free at once.
+func TestAbandonedElsewhere(t *testing.T) {
+	s := stationOf(t, `boards: {b1: {board: pi, host: "10.0.0.1"}}`)
+	s.State, s.works, s.done, s.tick = t.TempDir(), map[string]*work{}, map[string]uint64{}, time.Hour
+	s.lease.Store(noLease(longLease))
+	j := job.Job{ID: job.NewID(), Name: "b1", Board: "pi", State: job.Running, LimitMS: 1e9, Claim: &job.Claim{Instance: "LOST-1", Attempt: 1}}
+	s.take(t.Context(), job.Changes{Jobs: []job.Change{{Job: j, Revision: 1}}, Until: 1})
+	(&world{t: t}).until("the board says what is waited for", func() bool {
+		b, _ := s.board("b1")
+		return strings.Contains(b.Note, "slipway job abandon "+j.ID)
+	})
+	s.take(t.Context(), job.Changes{Until: 2})
+	(&world{t: t}).until("no job has the board", func() bool { return len(s.busy()) == 0 })
+	if b, _ := s.board("b1"); b.Note != "" || len(s.busy()) > 0 {
+		t.Errorf("the board has the note %q and the jobs %v; want it free", b.Note, s.busy())
+	}
+}
+
+// The state folder is lost in the middle of a job, and an admin abandons the job while the station is
+// heard. The board is free at once.
+func TestAbandonedOfLostState(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2*time.Second)
+	b := w.newBench("bench-1", 1, 1)
+	b.wish("b1", "hold", true)
+	b.limitMS = time.Hour.Milliseconds()
+	s := b.start()
+	j := b.add("b1")
+	b.begun("b1", j.ID, 1)
+	s.end(t)
+	b.killChild(j.ID)
+	lost := *b
+	lost.state = filepath.Join(w.dir, "lost")
+	lost.start()
+	w.until("the board says what is waited for", func() bool {
+		list := w.boards()
+		return len(list) > 0 && strings.Contains(list[0].Note, "slipway job abandon "+j.ID+" bench-1")
+	})
+	if _, err := access.Ask[job.Change](t.Context(), w.admin, job.VerbAbandon, job.StopWish{ID: j.ID, Station: "bench-1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.wish("b1", "hold", false)
+	if r := w.ended(lost.add("b1").ID).Result; r.Kind != fleet.Passed {
+		t.Errorf("result of the next job = %+v; want %s", r, fleet.Passed)
+	}
+	w.keepBooks(b)
+}
+
+// A child that cannot be started costs no attempt.
+func TestChildDoesNotStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, longLease)
+	b := w.newBench("bench-1", 1, 1)
+	b.program = filepath.Join(w.dir, "slipway")
+	s := b.start()
+	j := b.add("b1")
+	w.until("the station says why", func() bool { return strings.Contains(s.log.String(), "slipway: no such file") })
+	time.Sleep(20 * testTick) // it is tried again
+	program, err := os.Executable()
+	if err == nil {
+		err = os.Symlink(program, b.program)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := w.ended(j.ID).Result; r.Kind != fleet.Passed || r.Attempts != 1 {
+		t.Errorf("result = %+v; want %s in attempt 1", r, fleet.Passed)
+	}
+	w.keepBooks(b)
+}
+
 func (w *world) heard(station string) bool {
 	w.t.Helper()
-	list, err := access.Ask[job.StationList](w.t.Context(), w.admin, job.VerbStationList, struct{}{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return slices.ContainsFunc(list.Stations, func(s job.HubStation) bool { return s.Name == station && s.Heard })
+	return slices.ContainsFunc(w.stations(), func(s job.HubStation) bool { return s.Name == station && s.Heard })
 }
 
 func (w *world) stopJob(id string, how job.Stop) {
@@ -520,28 +616,6 @@ func TestStopAfterChildKilled(t *testing.T) {
 	w.keepBooks(b)
 }
 
-// A second attempt is stopped as the first one would be.
-func TestStopOfSecondAttempt(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, longLease)
-	b := w.newBench("bench-1", 1, 1)
-	b.wish("b1", "hold", true)
-	b.wish("b1", "stubborn", true)
-	b.start()
-	j := b.add("b1")
-	b.begun("b1", j.ID, 1)
-	if err := os.WriteFile(filepath.Join(b.state, "jobs", j.ID, stopsName), []byte("1"), 0o600); err != nil { // as of a signal to the first attempt
-		t.Fatal(err)
-	}
-	b.killChildOnly(j.ID)
-	b.begun("b1", j.ID, 2)
-	w.stopJob(j.ID, job.Now)
-	if r := w.ended(j.ID).Result; r.Kind != fleet.Stopped || count(b.events("b1"), j.ID, "sigint") != 2 {
-		t.Errorf("result = %+v, events %v; want %s after two SIGINTs", r, b.events("b1"), fleet.Stopped)
-	}
-	w.keepBooks(b)
-}
-
 // A job is stopped while the station is away. After that the child gets each wish once, also if the
 // station starts again.
 func TestStopWhileAway(t *testing.T) {
@@ -553,15 +627,11 @@ func TestStopWhileAway(t *testing.T) {
 	s := b.start()
 	j := b.add("b1")
 	b.begun("b1", j.ID, 1)
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	w.stopJob(j.ID, job.Gently)
 	s = b.start()
 	w.until("the board hears of it", func() bool { return count(b.events("b1"), j.ID, "sigint") == 1 })
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	b.start()
 	w.ended(b.add("b2").ID) // so the station has read what the hub says of all jobs
 	if n := count(b.events("b1"), j.ID, "sigint"); n != 1 {
@@ -586,9 +656,7 @@ func TestAbandoned(t *testing.T) {
 	s := b.start()
 	j := b.add("b1")
 	b.begun("b1", j.ID, 1)
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	if _, err := access.Ask[job.Change](t.Context(), w.admin, job.VerbAbandon, job.StopWish{ID: j.ID, Station: "bench-1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -622,12 +690,10 @@ func TestParallel(t *testing.T) {
 	}
 	s := b.start()
 	w.until("the boards are known", func() bool {
-		list, err := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
-		return err == nil && len(list.Boards) == 8
+		list := w.boards()
+		return len(list) == 8
 	})
-	if err := s.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
+	s.end(t)
 	var jobs []job.Job
 	for _, name := range append(b.names, "b1") {
 		jobs = append(jobs, b.add(name))
@@ -727,8 +793,8 @@ func TestDrain(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- Drain(t.Context(), w.admin, "bench-1", false) }()
 	w.until("the hub knows of it", func() bool {
-		list, err := access.Ask[job.StationList](t.Context(), w.admin, job.VerbStationList, struct{}{})
-		return err == nil && list.Stations[0].Draining
+		list := w.stations()
+		return len(list) > 0 && list[0].Draining
 	})
 	queued := b.add("b2")
 	select {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,17 +68,15 @@ func next(folder job.FolderState, k key, current bool) deed {
 
 // Limits of a job.
 const (
-	attempts    = 3                      // of a job whose child was killed with the station
-	longest     = 30 * 24 * time.Hour    // of a limit
-	stopsGap    = 500 * time.Millisecond // between two SIGINTs, which would count as one
-	logPatience = 5 * time.Second        // an end waits so long for the log: state passes first
+	attempts    = 3                   // of a job whose child was killed with the station
+	longest     = 30 * 24 * time.Hour // of a limit
+	logPatience = 5 * time.Second     // an end waits so long for the log: state passes first
 )
 
 // The station's own files in a job's folder.
 const (
 	endedName = "ended" // the hub acknowledged the end
 	keptName  = "kept"  // the hub has the whole log
-	stopsName = "stops" // how many SIGINTs the child got
 )
 
 // work is one job of this station.
@@ -91,13 +88,11 @@ type work struct {
 	since  time.Duration // by the boot clock
 	news   chan struct{} // holds one: the key was heard of
 
-	tail      tail
-	logOnce   sync.Once
-	final     atomic.Bool   // the log is complete
-	whole     chan struct{} // holds one: final was set
-	logged    chan struct{} // closed when the hub has the log
-	signalled time.Time
-	signals   int // SIGINTs that this run sent
+	tail    tail
+	logOnce sync.Once
+	final   atomic.Bool   // the log is complete
+	whole   chan struct{} // holds one: final was set
+	logged  chan struct{} // closed when the hub has the log
 
 	mu       sync.Mutex
 	key      key
@@ -109,7 +104,7 @@ func (s *station) newWork(c job.Change, k key) *work {
 	folder := job.Folder(filepath.Join(s.State, "jobs", c.Job.ID))
 	return &work{
 		s: s, id: c.Job.ID, name: c.Job.Name, folder: folder, since: job.BootTime(), key: k, job: c.Job,
-		news: make(chan struct{}, 1), whole: make(chan struct{}, 1), logged: make(chan struct{}), tail: newTail(folder.Progress()),
+		news: make(chan struct{}, 1), whole: make(chan struct{}, 1), logged: make(chan struct{}), tail: tail{name: folder.Progress(), newest: map[string]event{}},
 	}
 }
 
@@ -232,7 +227,7 @@ func (w *work) claim(ctx context.Context) (bool, error) {
 }
 
 func (w *work) claimAs(ctx context.Context, attempt int) error {
-	if !w.s.lease.holds() {
+	if !w.s.lease.Load().holds() {
 		return errors.New("the lease is over")
 	}
 	c := w.change()
@@ -265,13 +260,16 @@ func (w *work) again(ctx context.Context) (bool, error) {
 
 // begin writes the order and starts the child, while no other run can have the lease.
 func (w *work) begin(ctx context.Context) (bool, error) {
-	c := w.change()
-	if !w.s.lease.holds() {
+	c, l := w.change(), w.s.lease.Load() // which may be lost meanwhile
+	if !l.holds() {
 		pause(ctx, w.news, w.s.tick)
 		return false, nil
 	}
 	if c.Job.Stop != "" {
-		if folder, _, _ := w.folder.State(); folder == job.None {
+		switch folder, _, _ := w.folder.State(); {
+		case folder == job.None && c.Job.Claim.Attempt > 1:
+			return w.again(ctx)
+		case folder == job.None:
 			return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Stopped, Saw: "stopped by " + c.Job.StopBy + " before it began"}})
 		}
 	}
@@ -280,10 +278,7 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 		return false, err // it is tried again
 	}
 	if err == nil {
-		err = w.forgetStops()
-	}
-	if err == nil {
-		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: w.s.lease.end()})
+		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: l.end()})
 	}
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
@@ -331,44 +326,14 @@ func (w *work) attend(ctx context.Context) (bool, error) {
 		if err != nil || folder != job.Held || w.state() == missing {
 			return false, err
 		}
-		if err := w.stop(); err != nil {
-			return false, err
+		if how := w.change().Job.Stop; how != "" {
+			if err := w.folder.Stop(how); err != nil {
+				return false, err
+			}
 		}
 		pause(ctx, w.news, w.s.tick)
 	}
 	return false, nil
-}
-
-// forgetStops forgets the signals that the process of an earlier attempt got.
-func (w *work) forgetStops() error {
-	w.signals = 0
-	err := os.Remove(filepath.Join(string(w.folder), stopsName))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// stop passes a wish to stop on to the child, once: a SIGINT for "gently", and a second one for
-// "now". It notes a signal before it sends it, as one too many would turn "gently" into "now". On a
-// full disk the note is only in memory.
-func (w *work) stop() error {
-	want := map[job.Stop]int{job.Gently: 1, job.Now: 2}[w.change().Job.Stop]
-	name := filepath.Join(string(w.folder), stopsName)
-	data, _ := localfile.Read(name, 8) // none is 0
-	sent, _ := strconv.Atoi(string(data))
-	sent = max(sent, w.signals)
-	if sent >= want || time.Since(w.signalled) < stopsGap {
-		return nil
-	}
-	if err := localfile.Replace(name, []byte(strconv.Itoa(sent+1))); err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
-		return err
-	}
-	w.signals, w.signalled = sent+1, time.Now()
-	if err := w.folder.Signal(unix.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return nil
 }
 
 // report sends what a job left, and its result last.
@@ -397,7 +362,7 @@ func (w *work) end(ctx context.Context, r job.Result) (bool, error) {
 	if r.Host = c.Job.Name; !r.Kind.Known() {
 		r.Kind, r.Saw = fleet.Other, fmt.Sprintf("%s: %s", r.Kind, r.Saw)
 	}
-	r.Attempts = c.Job.Claim.Attempt
+	r.Attempts, r.Saw = c.Job.Claim.Attempt, w.hider()(r.Saw)
 	c.Job.Result = &r
 	answer, err := ask[job.Change](ctx, w.s, job.VerbEnd, c)
 	if errors.Is(err, bus.ErrConflict) {
@@ -417,7 +382,11 @@ func (w *work) outwait(ctx context.Context) (bool, error) {
 	c := w.change()
 	limit := min(time.Duration(c.Job.LimitMS)*time.Millisecond, longest) + w.s.overtime
 	if left := w.since + limit - job.BootTime(); left > 0 {
-		w.s.say("job %s: a run of another state folder claimed it (%s); its board is left alone for %v", w.id, c.Job.Claim.Instance, limit)
+		note := fmt.Sprintf("job %s was begun with another state folder (%s), and its process may live until %s;", w.id, c.Job.Claim.Instance, time.Now().Add(left).Format("15:04"))
+		note += fmt.Sprintf(" next: slipway job abandon %s %s  # if none works on this board any more", w.id, w.s.Identity.Name)
+		w.s.sayError(ctx, w.name+" is left alone", errors.New(note))
+		w.s.setNote(w.name, note)
+		defer w.s.setNote(w.name, "")
 		pause(ctx, w.news, left)
 		return false, nil
 	}

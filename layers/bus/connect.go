@@ -24,10 +24,8 @@ type Access struct {
 	Name      string   `json:"name"`
 	Addresses []string `json:"addresses"` // host:port of each server
 	JWT       string   `json:"jwt"`
-	Seed      string   `json:"seed"`  // of the private key
-	Roots     string   `json:"roots"` // the CA's certificates, PEM
-	// Renewed returns the newest JWT, for the next connection. It is JWT if nil.
-	Renewed func() string `json:"-"`
+	Seed      string   `json:"seed"`      // of the private key
+	Authority string   `json:"authority"` // the CA's certificates, PEM
 }
 
 const (
@@ -37,34 +35,44 @@ const (
 )
 
 // Connect connects to the first server that accepts the user, until ctx ends. A broken connection is
-// made again, for ever. One that is refused twice, because its user is revoked or expired, is closed.
-func Connect(ctx context.Context, a Access) (*nats.Conn, error) {
+// made again, for ever, with the JWT that newest returns. One that is refused twice, because its user
+// is revoked or expired, is closed.
+func Connect(ctx context.Context, a Access, newest func() string) (*nats.Conn, error) {
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM([]byte(a.Roots)) || len(a.Addresses) == 0 {
+	if !roots.AppendCertsFromPEM([]byte(a.Authority)) || len(a.Addresses) == 0 {
 		return nil, errors.New("connect to the hub: its address or the certificate of its CA is not known here" + joinAgain)
 	}
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, cancel)() // once connected, the caller's ctx ends nothing
-	d := &dialer{ctx: own}
 	opts := []nats.Option{
-		nats.Name(a.Name), a.login(), nats.CustomInboxPrefix("_INBOX_" + Token(a.Name)),
+		nats.Name(a.Name), nats.UserJWT(func() (string, error) { return newest(), nil }, a.Sign), nats.CustomInboxPrefix("_INBOX_" + Token(a.Name)),
 		nats.Secure(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}),
-		nats.SetCustomDialer(d), nats.SkipHostLookup(), nats.Timeout(dialLimit), nats.PingInterval(pingEvery),
-		nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // else the client prints on stderr, where bars are
 	}
 	var errs []error
 	for _, at := range a.Addresses {
-		nc, err := nats.Connect("tls://"+at, opts...)
+		nc, err := dial(ctx, "tls://"+at, opts...)
 		if err == nil {
 			return nc, SetAddresses(nc, a.Addresses)
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("connect to %s: %w", at, context.Cause(ctx))
 		}
-		errs = append(errs, explainRefusal(at, a, cmp.Or(d.failed, err)))
+		errs = append(errs, explainRefusal(at, a, err))
 	}
 	return nil, errors.Join(errs...)
+}
+
+// dial makes a connection that comes back for ever. ctx ends only the first attempt.
+func dial(ctx context.Context, urls string, opts ...nats.Option) (*nats.Conn, error) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, cancel)() // once connected, the caller's ctx ends nothing
+	d := &dialer{ctx: own}
+	opts = append(opts, nats.SetCustomDialer(d), nats.SkipHostLookup(), nats.Timeout(dialLimit), nats.PingInterval(pingEvery),
+		nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // else the client prints on stderr, where bars are
+	nc, err := nats.Connect(urls, opts...)
+	if err != nil {
+		return nil, cmp.Or(d.failed, err)
+	}
+	return nc, nil
 }
 
 // SetAddresses replaces the servers to which a connection comes back.
@@ -76,19 +84,13 @@ func SetAddresses(nc *nats.Conn, addresses []string) error {
 	return nc.SetServerPool(urls)
 }
 
-// login returns the option that shows the newest JWT, and proves that the user has its key.
-func (a Access) login() nats.Option {
-	if a.Renewed == nil {
-		return nats.UserJWTAndSeed(a.JWT, a.Seed)
+// Sign proves that the user has the private key.
+func (a Access) Sign(nonce []byte) ([]byte, error) {
+	key, err := nkeys.FromSeed([]byte(a.Seed))
+	if err != nil {
+		return nil, err
 	}
-	sign := func(nonce []byte) ([]byte, error) {
-		key, err := nkeys.FromSeed([]byte(a.Seed))
-		if err != nil {
-			return nil, err
-		}
-		return key.Sign(nonce)
-	}
-	return nats.UserJWT(func() (string, error) { return a.Renewed(), nil }, sign)
+	return key.Sign(nonce)
 }
 
 // ValidFor returns for how long servers accept a JWT, 0 if it cannot be read.
@@ -119,7 +121,7 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	if d.failed = err; err != nil {
 		return nil, err
 	}
-	return dialed{c, context.AfterFunc(d.ctx, func() { c.Close() })}, nil
+	return &dialed{c, context.AfterFunc(d.ctx, func() { c.Close() })}, nil
 }
 
 type dialed struct {
@@ -127,7 +129,7 @@ type dialed struct {
 	stop func() bool
 }
 
-func (c dialed) Close() error {
+func (c *dialed) Close() error {
 	c.stop()
 	return c.Conn.Close()
 }
@@ -180,6 +182,14 @@ func Request(caller context.Context, nc *nats.Conn, subject string, in, out any)
 
 // ErrAway means that the hub does not answer now, and may later.
 var ErrAway = errors.New("the hub does not answer")
+
+// away is an error that is ErrAway.
+type away struct{ error }
+
+func (away) Is(target error) bool { return target == ErrAway }
+
+// AsAway returns an error that is ErrAway, with a text of its own.
+func AsAway(text string) error { return away{errors.New(text)} }
 
 // Refusal is the answer of a hub that did not do what it was asked for.
 type Refusal struct {

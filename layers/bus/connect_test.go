@@ -98,8 +98,12 @@ func TestRenewedJWT(t *testing.T) {
 	good := a.JWT
 	a.JWT = "of last year"
 	refused(t, a, "whose JWT cannot be read")
-	a.Renewed = func() string { return good }
-	flush(t, connect(t, a))
+	nc, err := Connect(t.Context(), a, func() string { return good })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	flush(t, nc)
 	if left := ValidFor(good); left <= 59*time.Minute || left > time.Hour || ValidFor(a.JWT) != 0 {
 		t.Errorf("the JWTs are valid for %v and %v; want an hour and 0", left, ValidFor(a.JWT))
 	}

@@ -66,6 +66,12 @@ func KeepSecret(dir string, secret []byte) error {
 	return localfile.WriteJSON(filepath.Join(dir, keysName), Keys{keysVersion, secret}, 0o600)
 }
 
+// Public names the keys to others.
+func (k *Keys) Public() string {
+	_, public := k.operator()
+	return public
+}
+
 func parseKeys(name string, data []byte) (*Keys, error) {
 	var k Keys
 	if err := json.Unmarshal(data, &k); err != nil || k.V < 1 || k.V == keysVersion && len(k.Secret) != secretSize {

@@ -115,12 +115,17 @@ func (h hub) user(t *testing.T, role, name string) (a Access, public string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Access{name, []string{h.Address()}, token, string(seed), h.ca.pem, nil}, public
+	return Access{name, []string{h.Address()}, token, string(seed), h.ca.pem}, public
+}
+
+// dialAs is Connect for a user whose JWT stays.
+func dialAs(ctx context.Context, a Access) (*nats.Conn, error) {
+	return Connect(ctx, a, func() string { return a.JWT })
 }
 
 func connect(t *testing.T, a Access) *nats.Conn {
 	t.Helper()
-	nc, err := Connect(t.Context(), a)
+	nc, err := dialAs(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +143,7 @@ func bucket(t *testing.T, s *Server, name string, replicas int, ttl time.Duratio
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewBucket(t.Context(), js, name, replicas, ttl)
+	b, err := NewBucket(t.Context(), Engine{JetStream: js, Replicas: replicas}, name, ttl, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

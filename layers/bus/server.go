@@ -38,6 +38,7 @@ type ServerOptions struct {
 	TLS      *tls.Config // its GetCertificate may return another one each time; its RootCAs are of other servers
 	Log      io.Writer   // nil is none
 	Cluster  *Cluster    // nil is a server alone
+	MaxStore int64       // bytes that streams take at most; 0 is 80 % of the disk, less than 0 is no JetStream
 }
 
 // Cluster is what a server of three needs.
@@ -109,12 +110,13 @@ func (s *Server) options() (*server.Options, error) {
 	trusted := jwt.NewOperatorClaims(operator)
 	trusted.SystemAccount = system
 	most, err := storeLimit(s.opts.StoreDir)
+	most = cmp.Or(s.opts.MaxStore, most)
 	if err := errors.Join(err, s.readRevoked(), s.store(jwt.NewAccountClaims(system)), s.store(s.claims())); err != nil {
 		return nil, err
 	}
 	o := &server.Options{
 		ServerName: s.opts.Name, NoSigs: true, MaxPayload: MaxPayload, DontListen: s.opts.Listen == "",
-		JetStream: true, StoreDir: s.opts.StoreDir, JetStreamMaxStore: most, SyncAlways: true, DisableJetStreamBanner: true,
+		JetStream: most > 0, StoreDir: s.opts.StoreDir, JetStreamMaxStore: most, SyncAlways: true, DisableJetStreamBanner: true,
 		TrustedOperators: []*jwt.OperatorClaims{trusted}, SystemAccount: system, AccountResolver: &s.accounts,
 		TLSConfig: s.opts.TLS, TLS: s.opts.TLS != nil, TLSTimeout: 5,
 	}
@@ -146,14 +148,8 @@ func (s *Server) joinCluster(o *server.Options) (err error) {
 
 func splitListen(at string) (string, int, error) {
 	host, digits, err := net.SplitHostPort(at)
-	if err != nil {
-		return "", 0, err
-	}
-	port, err := strconv.ParseUint(digits, 10, 16)
-	if port == 0 {
-		return host, server.RANDOM_PORT, err
-	}
-	return host, int(port), err
+	port, noPort := strconv.ParseUint(digits, 10, 16)
+	return host, cmp.Or(int(port), server.RANDOM_PORT), cmp.Or(err, noPort)
 }
 
 // storeLimit is 80 % of the space that is free, or taken by the streams themselves.
@@ -184,6 +180,9 @@ func (s *Server) Connect() (*nats.Conn, error) {
 	s.conns = append(s.conns, nc)
 	return nc, nil
 }
+
+// MaxStore returns how many bytes streams take at most.
+func (s *Server) MaxStore() int64 { return s.nats.JetStreamConfig().MaxStore }
 
 // Others returns the names of the other servers of the cluster that this one reaches.
 func (s *Server) Others() (names []string) {
@@ -238,8 +237,15 @@ func (s *Server) revoke(keys []string) error {
 	return err
 }
 
-func (s *Server) claims() *jwt.AccountClaims { return s.opts.Keys.claims(s.opts.Roles, s.revoked) }
-func (s *Server) revokedName() string        { return filepath.Join(s.opts.StoreDir, "revoked.json") }
+func (s *Server) claims() *jwt.AccountClaims {
+	c := s.opts.Keys.claims(s.opts.Roles, s.revoked)
+	if s.opts.MaxStore < 0 {
+		c.Limits.JetStreamLimits = jwt.JetStreamLimits{} // else the server passes requests for JetStream on
+	}
+	return c
+}
+
+func (s *Server) revokedName() string { return filepath.Join(s.opts.StoreDir, "revoked.json") }
 
 func (s *Server) readRevoked() error {
 	data, err := localfile.Read(s.revokedName(), maxRevoked)

@@ -19,7 +19,7 @@ import (
 // refused connects, and checks that the error has these words.
 func refused(t *testing.T, a Access, words ...string) {
 	t.Helper()
-	nc, err := Connect(withLimit(t), a)
+	nc, err := dialAs(withLimit(t), a)
 	if err == nil {
 		nc.Close()
 		t.Fatalf("Connect = nil; want an error with %q", words)
@@ -119,15 +119,15 @@ func TestRefused(t *testing.T) {
 		},
 		"a stolen JWT":      {func(a *Access) { b, _ := h.user(t, "viewer", "alice"); a.Seed = b.Seed }, []string{at, "refuses alice"}},
 		"more than a scope": {func(a *Access) { a.JWT = resign(t, h.keys, a.JWT, func(c *jwt.UserClaims) { c.Pub.Allow.Add(">") }) }, []string{at, "refuses alice"}},
-		"wrong CA":          {func(a *Access) { a.Roots = other.ca.pem }, []string{at, "not the hub that was joined", "unknown authority"}},
+		"wrong CA":          {func(a *Access) { a.Authority = other.ca.pem }, []string{at, "not the hub that was joined", "unknown authority"}},
 		"wrong name": {
 			func(a *Access) { a.Addresses = []string{strings.Replace(at, "127.0.0.1", "localhost", 1)} },
 			[]string{"connect to localhost:", "not the hub that was joined, or its certificate is not for this name"},
 		},
-		"no CA":      {func(a *Access) { a.Roots = "" }, []string{"CA is not known"}},
+		"no CA":      {func(a *Access) { a.Authority = "" }, []string{"CA is not known"}},
 		"no address": {func(a *Access) { a.Addresses = nil }, []string{"its address"}},
 		"two addresses": {
-			func(a *Access) { a.Roots, a.Addresses = other.ca.pem, []string{at, "127.0.0.1:1"} },
+			func(a *Access) { a.Authority, a.Addresses = other.ca.pem, []string{at, "127.0.0.1:1"} },
 			[]string{at, "unknown authority", "connect to 127.0.0.1:1: ", "connection refused", "ping -c 3 127.0.0.1"},
 		},
 	} {
@@ -157,8 +157,8 @@ func TestConnectEndsWithItsContext(t *testing.T) {
 			_, _ = c.Read(make([]byte, 1)) // until the client closes
 		}
 	}()
-	a := Access{"alice", []string{l.Addr().String()}, "", "", newAuthority(t).pem, nil}
-	if _, err := Connect(ctx, a); !errors.Is(err, tired) {
+	a := Access{"alice", []string{l.Addr().String()}, "", "", newAuthority(t).pem}
+	if _, err := dialAs(ctx, a); !errors.Is(err, tired) {
 		t.Errorf("Connect, ended = %v; want %v", err, tired)
 	}
 }
@@ -170,7 +170,7 @@ func TestReconnect(t *testing.T) {
 	a, revoked := h.user(t, "viewer", "mallory")
 	b, _ := h.user(t, "viewer", "alice")
 	ctx, cancel := context.WithCancel(t.Context())
-	nc, err := Connect(ctx, b)
+	nc, err := dialAs(ctx, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestCertificateChanges(t *testing.T) {
 	other := newAuthority(t)
 	h.leaf.Store(other.leaf)
 	refused(t, a, "unknown authority")
-	a.Roots += other.pem
+	a.Authority += other.pem
 	flush(t, connect(t, a))
 	flush(t, open)
 }
@@ -290,6 +290,19 @@ func TestStoreLimitCountsTheStore(t *testing.T) {
 	}
 }
 
+// A hub works with servers whose keys have a time to live of their own.
+func TestCheckVersion(t *testing.T) {
+	for version, good := range map[string]bool{
+		"2.11.0": true, "2.15.3": true, "2.11.0-preview.1": true, "3.0.0": true, "10.1": true,
+		"2.10.29": false, "2.9.25": false, "1.99.9": false, "": false, "beta": false, "2": false,
+	} {
+		err := checkVersion(version)
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "want 2.11 or later") {
+			t.Errorf("checkVersion(%q) = %v; want accepted %v", version, err, good)
+		}
+	}
+}
+
 // A role without subjects may nothing, and one that the hub does not have is no role. What the hub's own
 // roles may is tested there.
 func TestRoles(t *testing.T) {
@@ -316,7 +329,7 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	a, _ = h.user(t, "unknown", "eve")
-	if nc, err := Connect(t.Context(), a); err == nil {
+	if nc, err := dialAs(t.Context(), a); err == nil {
 		nc.Close()
 		t.Error("Connect as a role that the hub does not have = nil; want an error")
 	}

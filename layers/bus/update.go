@@ -3,7 +3,6 @@ package bus
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -21,42 +20,36 @@ var ErrConflict = errors.New("it was changed meanwhile")
 // Bucket is a bucket of keys with compare-and-set.
 type Bucket struct {
 	jetstream.KeyValue
-	js jetstream.JetStream
+	js     Engine
+	stream jetstream.Stream
 }
 
 // Retries counts the writes that this process repeated because the engine did not know yet.
 var Retries atomic.Int64
 
 // NewBucket makes a bucket, unless it is there. ttl is how long a key lives after its last write; 0 is
-// for ever. AllowDirect would let a follower answer, which may be behind.
-func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replicas int, ttl time.Duration) (*Bucket, error) {
-	_, err := NewStream(ctx, js, jetstream.StreamConfig{
-		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, Replicas: replicas, MaxAge: ttl, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+// for ever. most is how many bytes all take at most; 0 is no limit. AllowDirect would let a follower
+// answer, which may be behind.
+func NewBucket(ctx context.Context, e Engine, name string, ttl time.Duration, most int64) (*Bucket, error) {
+	s, err := NewStream(ctx, e, jetstream.StreamConfig{
+		Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxAge: ttl, MaxBytes: most, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
 		AllowRollup: true, DenyDelete: true, AllowMsgTTL: true, SubjectDeleteMarkerTTL: time.Minute,
 	})
 	if err != nil {
 		return nil, err
 	}
-	kv, err := Agree(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return js.KeyValue(ctx, name) })
-	return &Bucket{kv, js}, err
-}
-
-// NewStream makes a stream, unless it is there.
-func NewStream(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig) (jetstream.Stream, error) {
-	s, err := Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) { return js.CreateOrUpdateStream(ctx, c) })
-	if err != nil {
-		return nil, fmt.Errorf("make the stream %s: %w", c.Name, err)
-	}
-	return s, nil
+	kv, err := Agree(ctx, func(ctx context.Context) (jetstream.KeyValue, error) { return e.KeyValue(ctx, name) })
+	return &Bucket{kv, e, s}, err
 }
 
 // attemptLimit is how long the engine may take for an answer. A request without a leader has none.
 const attemptLimit = 2 * time.Second
 
-// Agree asks the engine again until a cluster has a leader, and as many servers as a stream needs.
+// Agree asks the engine again until a cluster has a leader, and as many servers as a stream needs. The
+// first attempts are short, as most often the leader is elected just now.
 func Agree[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
-	for {
-		once, cancel := context.WithTimeout(ctx, attemptLimit)
+	for limit := attemptLimit / 16; ; limit = min(2*limit, attemptLimit) {
+		once, cancel := context.WithTimeout(ctx, limit)
 		answer, err := ask(once)
 		cancel()
 		if err == nil || !IsUnsure(err) && !isUnready(err) || run.Sleep(ctx, 100*time.Millisecond) != nil {
@@ -134,27 +127,14 @@ func (b *Bucket) Last(ctx context.Context) (uint64, error) {
 func (b *Bucket) read(ctx context.Context, key string) (state, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
 	defer cancel()
-	wish, _ := json.Marshal(map[string]string{"last_by_subj": "$KV." + b.Bucket() + "." + key}) // never fails
-	msg, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+b.Bucket(), wish)
+	m, err := b.stream.GetLastMsgForSubject(ctx, "$KV."+b.Bucket()+"."+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return state{gone: true}, nil
+	}
 	if err != nil {
 		return state{}, err
 	}
-	var answer struct {
-		Message struct {
-			Seq        uint64
-			Hdrs, Data []byte
-		}
-		Error *jetstream.APIError
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return state{}, err
-	}
-	if e := answer.Error; e != nil && e.ErrorCode != jetstream.JSErrCodeMessageNotFound {
-		return state{}, e
-	}
-	m := answer.Message
-	gone := answer.Error != nil || bytes.Contains(m.Hdrs, []byte("KV-Operation:")) || bytes.Contains(m.Hdrs, []byte("Nats-Marker-Reason:"))
-	return state{m.Data, m.Seq, gone}, nil
+	return state{m.Data, m.Sequence, m.Header.Get("KV-Operation") != "" || m.Header.Get("Nats-Marker-Reason") != ""}, nil
 }
 
 // Delete removes a key that is at this revision.
@@ -171,6 +151,7 @@ const (
 	wrongRevision jetstream.ErrorCode = 10071 // the key is at another one
 	inFlight      jetstream.ErrorCode = 10164 // another write of the key is not applied yet
 	fewServers    jetstream.ErrorCode = 10005 // a stream has more replicas than there are servers
+	otherStream   jetstream.ErrorCode = 10058 // another hub makes the stream just now
 )
 
 func hasCode(err error, code jetstream.ErrorCode) bool {
@@ -181,7 +162,7 @@ func hasCode(err error, code jetstream.ErrorCode) bool {
 // isUnready reports whether the servers of a cluster do not know each other or a new stream yet.
 func isUnready(err error) bool {
 	var watch *nats.APIError // of the older API, which watches keys
-	return hasCode(err, fewServers) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+	return hasCode(err, fewServers) && !isFull(err) || hasCode(err, otherStream) || errors.Is(err, jetstream.ErrBucketNotFound) ||
 		errors.As(err, &watch) && (watch.Code == 503 || watch.ErrorCode == nats.JSErrCodeStreamNotFound)
 }
 

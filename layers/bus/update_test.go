@@ -110,12 +110,12 @@ func TestUpdateInDoubt(t *testing.T) {
 					}
 				}
 				f := c.faults
-				f.JetStream = good.js
+				f.JetStream = good.js.JetStream
 				f.other = func() error { return nil }
 				if c.value != "" {
 					f.other = func() error { _, err := good.Put(t.Context(), key, []byte(c.value)); return err }
 				}
-				b := &Bucket{good.KeyValue, &f}
+				b := &Bucket{good.KeyValue, Engine{JetStream: &f}, good.stream}
 				before := Retries.Load()
 				now, err := b.Update(withLimit(t), key, []byte("mine"), revision, 0)
 				if !errors.Is(err, c.want) || c.want == nil && err != nil || Retries.Load() == before {
@@ -136,8 +136,8 @@ func TestUpdateEndsWithItsContext(t *testing.T) {
 	b := bucket(t, startHub(t).Server, "jobs", 1, 0)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	tired := errors.New("tired")
-	f := &faults{JetStream: b.js, lost: 1 << 30, other: func() error { cancel(tired); return nil }}
-	b.js = f
+	f := &faults{JetStream: b.js.JetStream, lost: 1 << 30, other: func() error { cancel(tired); return nil }}
+	b.js.JetStream = f
 	if _, err := b.Update(ctx, "key", nil, 0, 0); err == nil || errors.Is(err, ErrConflict) {
 		t.Errorf("Update, ended = %v; want an error that is no conflict", err)
 	}
@@ -274,5 +274,30 @@ func TestBucketOfAnEarlierRelease(t *testing.T) {
 	}
 	if last, err := b.Last(t.Context()); err != nil || last != revision {
 		t.Errorf("Last = %d, %v; want %d", last, err, revision)
+	}
+}
+
+// A stream that a hub of an earlier release made without a limit gets one, unless it holds more.
+func TestLimitOfAnEarlierStream(t *testing.T) {
+	t.Parallel()
+	e := bucket(t, startHub(t).Server, "jobs", 1, 0).js
+	for name, want := range map[string]int64{"few": 1 << 20, "many": -1} {
+		c := jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}}
+		if _, err := e.CreateStream(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if name == "many" {
+			if _, err := e.Publish(t.Context(), "many.x", make([]byte, 2<<20)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.MaxBytes = 1 << 20
+		for range 2 {
+			s, err := NewStream(t.Context(), e, c)
+			if err != nil || s.CachedInfo().Config.MaxBytes != want {
+				t.Errorf("%s: %v; want the limit %d", name, err, want)
+			}
+			c.MaxBytes *= 2 // once there is a limit, it stays
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/doctor"
+	"slipway/ci/hub/access"
 	"slipway/ci/hub/health"
 	"slipway/ci/job"
 	"slipway/ci/report"
@@ -164,11 +165,7 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 	install := c.Switch("install", "with --parse, install missing Debian packages as a build does")
 	asJSON := c.Switch("json", "print the artifact as JSON")
 	c.check = func([]string) error { return c.needs("install", "parse") }
-	hub := c.viaHub("target", "json")
 	c.runPatientlyOn(images.Load, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
-		if hub.given() {
-			return hub.build(ctx, spec, *target, *asJSON)
-		}
 		build := options
 		build.Fresh, build.Now, build.Install = *fresh, endSoon(ctx, now), *install
 		build.Request = images.BuildRequest{
@@ -178,6 +175,11 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 		artifact, err := ci.Build(ctx, stderr, spec, build)
 		return ci.ShowArtifact(stdout, artifact, err, *asJSON)
 	})
+	c.orByHub(func(ctx context.Context, client *access.Client, spec images.Spec, _ []string) (job.Job, error) {
+		return buildJob(ctx, client, spec, *target)
+	}, func(ctx context.Context, spec images.Spec, built job.Job) error {
+		return pullBuild(ctx, spec, built, *asJSON)
+	}, "target", "json")
 	return c
 }
 
@@ -266,30 +268,11 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	row := c.Text("identity=FILE", "", "give the one disk a host name, address, user and files of its own: flash/identity.md")
 	dryRun := c.Switch("dry-run", "show what would be written and check the image, and write nothing")
 	asJSON := c.Switch("json", "print the receipts as JSON")
-	c.check = func(words []string) error {
-		if _, err := images.LoadBuilt(words[1]); err == nil && isDevice(words[0]) {
-			return usageError{fmt.Sprintf("flash: %s is a device, and a BOARD stands there", words[0]), append([]string{"flash", words[1], words[0]}, c.typedFlags(words...)...)}
-		}
-		_, named, err := trust.ParseDigest(*digest)
-		if _, _, wrong := trust.ParseDigest("sha256:" + *digest); *digest != "" && !named && wrong == nil {
-			return usageError{fmt.Sprintf("flash: --digest=%s: write sha256: before the digits", *digest), swapWord(typedLine(c.Command), *digest, "sha256:"+*digest)}
-		}
-		return err
-	}
-	hub := c.viaHub("yes", "json")
+	c.check = func(words []string) error { return c.checkFlash(words[0], words[1], *digest) }
 	c.Run = func(ctx context.Context, words []string) error {
 		board, device := words[0], words[1]
-		first, to := strings.TrimPrefix(board, "if="), strings.TrimPrefix(device, "of=")
-		if isDevice(board) {
-			first, to = device, board
-		}
-		if next := imageFirst(first, to); next != nil {
-			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", first), append(next, c.typedFlags(words...)...)}
-		}
-		if hub.given() {
-			return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-				return hub.run(ctx, spec, device, *asJSON, c.flashSteps(*yes))
-			})
+		if err := c.refuseImage(board, device); err != nil {
+			return err
 		}
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.Flash(ctx, stdout, spec, options, splitList(device), flash.Options{
@@ -300,7 +283,32 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 			}, *row, *asJSON)
 		})
 	}
+	c.viaHub(asJSON, c.flashSteps(yes), "yes", "json")
 	return c
+}
+
+// checkFlash refuses a device in the place of the board, and a digest without its kind.
+func (c *Command) checkFlash(board, device, digest string) error {
+	if _, err := images.LoadBuilt(device); err == nil && isDevice(board) {
+		return usageError{fmt.Sprintf("flash: %s is a device, and a BOARD stands there", board), append([]string{"flash", device, board}, c.typedFlags(board, device)...)}
+	}
+	_, named, err := trust.ParseDigest(digest)
+	if _, _, wrong := trust.ParseDigest("sha256:" + digest); digest != "" && !named && wrong == nil {
+		return usageError{fmt.Sprintf("flash: --digest=%s: write sha256: before the digits", digest), swapWord(typedLine(c.Command), digest, "sha256:"+digest)}
+	}
+	return err
+}
+
+// refuseImage refuses an image in the place of the board, also in dd's form.
+func (c *Command) refuseImage(board, device string) error {
+	first, to := strings.TrimPrefix(board, "if="), strings.TrimPrefix(device, "of=")
+	if isDevice(board) {
+		first, to = device, board
+	}
+	if next := imageFirst(first, to); next != nil {
+		return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", first), append(next, c.typedFlags(board, device)...)}
+	}
+	return nil
 }
 
 func isDevice(word string) bool {
@@ -391,14 +399,8 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 	pin := c.pin()
 	noReboot := c.Switch("no-reboot", "skip checks that restart the board, and those that follow them")
 	c.become()
-	hub := c.viaHub()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host := words[0], words[1]
-		if hub.given() {
-			return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-				return hub.run(ctx, spec, host, false, stepsOnly(job.Smoke))
-			})
-		}
 		return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
 			spec, err := smokeSpec(board, host, *suite)
 			return runUnlessFailed(err, func() error {
@@ -408,6 +410,7 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 			})
 		})
 	}
+	c.viaHub(nil, stepsOnly(job.Step{Do: job.Smoke}))
 	return c
 }
 

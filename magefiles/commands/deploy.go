@@ -40,16 +40,13 @@ slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
 	pin := c.pin()
 	c.rate()
 	c.become()
-	hub := c.viaHub()
 	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
 		host := words[1]
-		if hub.given() {
-			return hub.run(ctx, spec, host, false, stepsOnly(job.Deploy))
-		}
 		return reach.WithArtifact(ctx, options, spec, host, func(ctx context.Context, c *boardssh.Conn, spec images.Spec, a images.Artifact) error {
 			return ci.Deploy(ctx, stdout, c, spec, a)
 		}, *pin)
 	})
+	c.viaHub(nil, stepsOnly(job.Step{Do: job.Deploy}))
 	return c
 }
 
@@ -280,15 +277,8 @@ slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 	yes := c.Switch("yes", "do not ask")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	c.become()
-	hub := c.viaHub("yes", "json", "downgrade")
 	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
 		host, bundle := words[1], words[2]
-		if hub.given() {
-			confirm, err := c.askYes(*yes, notSent)
-			return runUnlessFailed(err, func() error {
-				return hub.run(ctx, spec, host, *asJSON, updateSteps(spec, bundle, *downgrade, confirm))
-			})
-		}
 		how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, OtherBoard: *otherBoard, NoReboot: *noReboot, Now: now, Out: stderr}
 		var err error
 		if how.Confirm, err = c.askYes(*yes || *dryRun, notUpdated); err != nil {
@@ -297,5 +287,6 @@ slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 		outcome, err := ci.Update(ctx, options, spec, host, bundle, how)
 		return errors.Join(err, ci.ShowUpdate(stdout, outcome, *asJSON))
 	})
+	c.viaHub(asJSON, c.updateSteps(yes, downgrade), "yes", "json", "downgrade")
 	return c
 }

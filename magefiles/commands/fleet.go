@@ -64,16 +64,13 @@ slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	c.become()
-	rollout := c.rolloutFlags()
 	c.runOn(loadAny, func(ctx context.Context, spec images.Spec, words []string) error {
 		request := request(words[1], *dryRun)
-		if isHub(words[1]) {
-			return rollout(ctx, spec, request, stepsOnly(job.Deploy), *asJSON)
-		}
 		request.File, request.To, request.Unproved, request.Deploy = *file, *to, *unproved, *file == ""
 		request.Rights = files.Rights{Mode: *mode, Owner: *owner}
 		return runFleet(ctx, spec, request, *asJSON)
 	})
+	c.orByRollout(request, asJSON, stepsOnly(job.Step{Do: job.Deploy}))
 	return c
 }
 
@@ -103,16 +100,9 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 	yes := c.Switch("yes", "do not ask")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	c.become()
-	rollout := c.rolloutFlags("downgrade", "yes")
 	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
 		inventory, bundle := words[1], words[2]
 		request := request(inventory, *dryRun)
-		if isHub(inventory) {
-			confirm, err := c.askYes(*yes, notSent)
-			return runUnlessFailed(err, func() error {
-				return rollout(ctx, spec, request, updateSteps(spec, bundle, *downgrade, confirm), *asJSON)
-			})
-		}
 		request.Update, request.Downgrade, request.OtherBoard, request.Now = bundle, *downgrade, *otherBoard, now
 		var err error
 		if request.Confirm, err = c.askYes(*yes || *dryRun, notUpdated); err != nil {
@@ -120,6 +110,7 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 		}
 		return runFleet(ctx, spec, request, *asJSON)
 	})
+	c.orByRollout(request, asJSON, c.updateSteps(yes, downgrade), "downgrade", "yes")
 	return c
 }
 
@@ -136,16 +127,13 @@ slipway fleet smoke BOARD hosts.yml --suite=my.yml`
 	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	c.become()
-	rollout := c.rolloutFlags()
 	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
-		if isHub(words[1]) {
-			return rollout(ctx, spec, request(words[1], *dryRun), stepsOnly(job.Smoke), *asJSON)
-		}
 		if len(*suites) > 0 {
 			spec.Suites = *suites
 		}
 		return runFleet(ctx, spec, request(words[1], *dryRun), *asJSON)
 	})
+	c.orByRollout(request, asJSON, stepsOnly(job.Step{Do: job.Smoke}))
 	return c
 }
 
@@ -268,16 +256,17 @@ func isHub(inventory string) bool { return inventory == "hub:" }
 // withHub are the flags of fleets that a rollout of a hub has, too.
 var withHub = []string{"limit", "canary", "stop-after", "retries", "board-limit", "json", "waves", "pause-after-wave", "patience", "follow", "boards"}
 
-// rolloutFlags adds the flags of a rollout. It returns a function that begins one on the boards of a
-// hub, and follows it. Other flags than withHub and allowed are refused there.
-func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec images.Spec, request fleet.Request, steps func(job.HubBoard) ([]job.Step, error), asJSON bool) error {
+// orByRollout adds the flags of a rollout to a command whose work and check are set. For the inventory
+// hub: it begins a rollout of these steps, and follows it. It refuses other flags than withHub and
+// allowed there.
+func (c *Command) orByRollout(request func(inventory string, dryRun bool) fleet.Request, asJSON *bool, steps stepsFor, allowed ...string) {
 	waves := parsed(c, "waves", "PERCENT,...", nil, "for INVENTORY hub: only: how many percent of the boards have begun after each wave, such as 10,50", parseWaves)
 	pause := c.Switch("pause-after-wave", "for INVENTORY hub: only: wait for \"rollout resume\" after each wave")
 	patience := c.Span("patience", access.Patience, "for INVENTORY hub: only: how long a board may not be heard before it counts as failed; 15m if not given")
 	follows := c.Switch("follow", "for INVENTORY hub: only: boards that match before the end form a last wave")
-	before := c.check
+	check, here := c.check, c.Run
 	c.check = func(words []string) error {
-		err := checkIf(before, words)
+		err := checkIf(check, words)
 		switch {
 		case err != nil:
 			return err
@@ -291,30 +280,42 @@ func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec
 		}
 		return nil
 	}
-	return func(ctx context.Context, spec images.Spec, request fleet.Request, steps func(job.HubBoard) ([]job.Step, error), asJSON bool) error {
-		return onHub(ctx, "", func(client *access.Client) error {
-			todo, err := steps(job.HubBoard{Board: job.Board{Name: "the boards"}, Station: "the hub"})
-			if err != nil {
-				return err
-			}
-			r := job.Rollout{
-				Board: spec.Board, Steps: todo, Pattern: request.Limit, Gate: request.Gate, Waves: *waves, PauseAfterWave: *pause, Follow: *follows,
-				LimitMS: cmp.Or(request.BoardLimit, job.Limit).Milliseconds(), PatienceMS: patience.Milliseconds(),
-			}
-			if r.Project, err = client.SendProject(ctx, spec.Board); err != nil {
-				return err
-			}
-			if r.Artifact, err = pushToHub(ctx, spec); err != nil {
-				return err
-			}
-			begun, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutAdd, r)
-			if err != nil {
-				return err
-			}
-			_, err = followRollout(ctx, client, begun, asJSON)
-			return err
+	c.Run = func(ctx context.Context, words []string) error {
+		if !isHub(words[1]) {
+			return here(ctx, words)
+		}
+		return runFor(ctx, words[0], images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+			return onHub(ctx, "", func(client *access.Client) error {
+				todo, err := steps(spec, words, job.HubBoard{Board: job.Board{Name: "the boards"}, Station: "the hub"})
+				if err != nil {
+					return err
+				}
+				asked := request(words[1], false)
+				return rollOut(ctx, client, spec, job.Rollout{
+					Steps: todo, Pattern: asked.Limit, Gate: asked.Gate, Waves: *waves, PauseAfterWave: *pause, Follow: *follows,
+					LimitMS: cmp.Or(asked.BoardLimit, job.Limit).Milliseconds(), PatienceMS: patience.Milliseconds(),
+				}, *asJSON)
+			})
 		})
 	}
+}
+
+// rollOut sends what a rollout needs to the hub, begins it, and follows it.
+func rollOut(ctx context.Context, client *access.Client, spec images.Spec, r job.Rollout, asJSON bool) (err error) {
+	r.Board = spec.Board
+	if r.Project, err = client.SendProject(ctx, spec.Board); err != nil {
+		return err
+	}
+	if r.Artifact, err = pushToHub(ctx, spec); err != nil {
+		return err
+	}
+	r.ID = job.NewID() // so that it is one rollout, also if the hub's answer is lost
+	begun, err := access.AskOn[job.RolloutState](ctx, client, job.VerbRolloutAdd, r)
+	if err != nil {
+		return err
+	}
+	_, err = followRollout(ctx, client, begun, asJSON)
+	return err
 }
 
 func checkIf(check func([]string) error, words []string) error {
@@ -361,12 +362,11 @@ func followRollout(ctx context.Context, client *access.Client, s job.RolloutStat
 
 // describeRollout returns how far a rollout is, in a few words.
 func describeRollout(s job.RolloutState) string {
-	return fmt.Sprintf("wave %d, %d at work, %d waiting%s%s", s.Wave, s.Running, s.Waiting, plaintext.Either(len(s.Counts) > 0, ", ", ""), s.Counts)
+	return fmt.Sprintf("%s, %d at work, %d waiting%s%s", s.WaveName(s.Wave), s.Running, s.Waiting, plaintext.Either(len(s.Counts) > 0, ", ", ""), s.Counts)
 }
 
 func showRollout(w io.Writer, s job.RolloutState) error {
-	state := plaintext.Either(s.Ended, "ended", string(s.Wish))
-	_, err := fmt.Fprintf(w, "%s  %s, %d boards, by %s: %s %s\n  %s\n", s.ID, s.Board, s.Boards, s.By, state, plaintext.OneLine(s.Why), describeRollout(s))
+	_, err := fmt.Fprintf(w, "%s  %s, %d boards, by %s: %s %s\n  %s\n", s.ID, s.Board, s.Boards, s.By, s.Word(), plaintext.OneLine(s.Why), describeRollout(s))
 	for _, r := range s.Results {
 		if r.Result != nil && r.Result.Kind.Failed() {
 			fmt.Fprintf(w, "  %s: %s: %s\n", plaintext.OneLine(r.Name), r.Result.Kind, plaintext.OneLine(r.Result.Saw))
@@ -443,7 +443,7 @@ slipway rollout back 06FQ3C8T9KX2M4Z7 --yes`
 		if err != nil {
 			return err
 		}
-		wish := job.RolloutBack{ID: words[0], DryRun: true}
+		wish := job.RolloutBack{ID: words[0], New: job.NewID(), DryRun: true}
 		s, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
 		if err != nil || *dryRun {
 			return printResult(s, err, *asJSON, func(w io.Writer) error {
@@ -455,7 +455,7 @@ slipway rollout back 06FQ3C8T9KX2M4Z7 --yes`
 			err = confirm(fmt.Sprintf("Bring %s onto %d boards?", s.Artifact, s.Boards))
 		}
 		if wish.DryRun = false; err == nil {
-			s, err = access.Ask[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
+			s, err = access.AskOn[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
 		}
 		if err == nil {
 			_, err = followRollout(ctx, client, s, *asJSON)

@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -31,23 +32,34 @@ import (
 // hubGroup returns the command hub, which keeps the boards and jobs of several machines.
 func hubGroup() *Command {
 	c := New("hub", "Run a hub: one list of boards, jobs and people for several machines")
-	c.Long = `Stations say which boards they have, and do the jobs. A hub keeps what is wanted and what is known, in
-NATS JetStream inside this program. Nobody reaches it without TLS and an identity: the first start
-prints an invitation for its first admin. ci/hub/README.md explains hubs.`
+	c.Long = `A station is a machine that has boards, and does their jobs. The hub keeps the list of boards, jobs and
+people, in NATS inside this program, and has a web page.
+
+Every connection has TLS and an identity. The first start prints the line with which the first admin
+joins. ci/hub/README.md explains hubs.`
 	c.Example = `slipway hub --name=hub.example.com
 slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub
-slipway hub --name=h1 --cluster=h1,h2,h3`
+slipway hub --name=h1 --cluster=h1,h2,h3
+slipway hub --nats=nats://nats.example.com --creds=hub.creds  # records in another NATS, 2.11 or later`
 	names := c.Names("name", "the names and addresses by which others reach this machine, with commas between them; its host name if not given")
-	listen := c.Text("listen=ADDRESS", ":4222", "where NATS listens")
-	pageAt := c.Text("page=ADDRESS", ":8443", "where the page listens, and who joins")
-	cluster := c.Names("cluster", "three hubs that keep the same records, one of them this one: HOST or HOST:PORT, where they reach each other (6222 if not given)")
+	listen := c.Text("listen=ADDRESS", ":4222", "where stations and commands connect; :4222 if not given")
+	pageAt := c.Text("page=ADDRESS", ":8443", "where the web page is, and where others join; :8443 if not given")
+	cluster := c.Names("cluster", "three hubs that keep the same records, one of them this one: HOST or HOST:PORT of each, where they reach each other; port 6222 if not given")
+	nats := c.Text("nats=URL", "", "keep the records in another NATS with JetStream: nats://HOST or tls://HOST, several with commas between them")
+	creds := c.Text("creds=FILE", "", "the credentials of that NATS, in its own form")
+	replicas := c.choice("replicas", []string{"1", "3"}, "how many servers of that NATS keep each record; 3 in a cluster if not given, else 1")
 	state := c.hubState()
+	c.check = func([]string) error {
+		return errors.Join(c.refuseTogether("nats", "cluster"), c.needs("creds", "nats"), c.needs("replicas", "nats"))
+	}
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		o, err := hubOptions(*names, *state)
 		if err != nil {
 			return err
 		}
 		o.Listen, o.Page, o.Log, o.Handler, o.Cluster = *listen, *pageAt, io.Discard, hubpage.New, *cluster
+		o.NATS, o.Creds = *nats, *creds
+		o.Replicas, _ = strconv.Atoi(*replicas) // "" is 0
 		o.First = func(others []string) {
 			fmt.Fprintf(stdout, "the other hubs join this one. On this machine, for each:\n  slipway hub invite hub %s\n", strings.Join(others, "\n  slipway hub invite hub "))
 		}
@@ -109,15 +121,18 @@ func unlessStopped(ctx context.Context, err error) error {
 }
 
 func hubOpenCommand() *Command {
-	c := New("open", "Print a link that signs you in on a hub's page, once, within a minute")
-	c.Long = `The page is signed by the hub's own authority, which a browser does not know. Its certificate is in
-ca.pem of the hub's state folder, for the browser's settings.`
+	c := New("open", "Print a link that signs you in on a hub's page")
+	c.Long = `The link works once, within a minute. Then you are signed in for 12 hours.
+
+The browser warns, as it does not know the hub's own certificate authority. Its certificate is ca.pem in
+the hub's state folder. Add it in the browser's settings.`
 	c.Example = `slipway hub open`
 	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
 		link, err := pageLink(ctx, client)
 		if err != nil {
 			return err
 		}
+		fmt.Fprintln(stderr, "it signs you in once, within a minute:")
 		_, err = fmt.Fprintln(stdout, link)
 		return err
 	})
@@ -128,7 +143,7 @@ ca.pem of the hub's state folder, for the browser's settings.`
 // to nobody.
 func pageLink(ctx context.Context, client *access.Client) (string, error) {
 	i, err := access.Ask[job.Invitation](ctx, client, job.VerbOpen, struct{}{})
-	return fmt.Sprintf("https://%s/in#%s", client.Hub, i.Secret), err
+	return fmt.Sprintf("https://%s/in#%s", client.Page(), i.Secret), err
 }
 
 func hubInvitePersonCommand() *Command {
@@ -141,7 +156,7 @@ func hubInvitePersonCommand() *Command {
 
 func hubInviteStationCommand() *Command {
 	c := New("station NAME", "Print the line with which a station joins, once")
-	c.Long = `The line is to be typed on the station, which has this name on the hub.`
+	c.Long = `Type the line on the station. It then has this name on the hub.`
 	c.Example = `slipway hub invite station bench-3`
 	return c.invites(func() job.Role { return job.AStation })
 }
@@ -196,20 +211,23 @@ func (c *Command) invites(role func() job.Role) *Command {
 
 // onHub adds the flag --hub to a command, whose work gets a connection to that hub.
 func (c *Command) onHub(work func(ctx context.Context, client *access.Client, words []string) error) {
-	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
+	name := c.hubFlag("the hub (or SLIPWAY_HUB); the one that was joined last if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		return onHub(ctx, *name, func(client *access.Client) error { return work(ctx, client, words) })
 	})
 }
 
-// lists completes a command that asks a hub for a list, edits it, and prints it as JSON or by show.
-func lists[All any](c *Command, verb string, show func(w io.Writer, all All) error, edit ...func(*All)) *Command {
+// lists completes a command that asks a hub for a list, and prints it as JSON or by show.
+func lists[All any](c *Command, verb string, show func(w io.Writer, all All) error) *Command {
+	return listsBy(c, verb, func() job.ListWish { return job.ListWish{} }, func(*All) {}, show)
+}
+
+// listsBy is lists for the list that a wish names, and edits it before it is printed.
+func listsBy[All any](c *Command, verb string, wish func() job.ListWish, edit func(*All), show func(w io.Writer, all All) error) *Command {
 	asJSON := c.Switch("json", "print them as JSON")
 	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
-		all, err := access.Ask[All](ctx, client, verb, struct{}{})
-		for _, one := range edit {
-			one(&all)
-		}
+		all, err := access.List[All](ctx, client, verb, wish())
+		edit(&all)
 		return printResult(all, err, *asJSON, func(w io.Writer) error { return show(w, all) })
 	})
 	return c
@@ -266,12 +284,15 @@ func hubBoardsCommand() *Command {
 }
 
 func hubPeopleCommand() *Command {
-	c := New("people", "List the people and stations that joined a hub")
+	c := New("people", "List the people and stations that joined a hub, and open invitations")
 	c.Example = `slipway hub people --json`
 	return lists(c, job.VerbPeople, func(w io.Writer, people job.People) error {
-		return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) []any {
-			role := plaintext.Either(p.Key == "", "removed", string(p.Role))
-			return []any{p.Name, role, p.Since.Format(time.DateTime), p.By}
+		return table(w, "NAME\tROLE\tSINCE\tBY", slices.Concat(people.People, people.Invited), func(p job.Person) []any {
+			role, since := plaintext.Either(p.Key == "", "removed", string(p.Role)), p.Since.Format(time.DateTime)
+			if !p.Until.IsZero() {
+				role, since = "invited as "+string(p.Role), "until "+p.Until.Format(time.DateTime)
+			}
+			return []any{p.Name, role, since, p.By}
 		})
 	})
 }
@@ -304,13 +325,7 @@ slipway hub report lab3-07 --number=412 --as=html`
 			return err
 		}
 		one, err := sent.Only()
-		if err == nil && *form != nil {
-			return report.WriteAs(stdout, *form, one)
-		}
-		if err == nil {
-			one.Summary(stdout)
-		}
-		return err
+		return runUnlessFailed(err, func() error { return showReport(one, nil, *form) })
 	})
 	return c
 }
@@ -330,15 +345,22 @@ func table[T any](w io.Writer, title string, all []T, cells func(T) []any) error
 }
 
 func hubRemoveCommand() *Command {
-	c := New("remove NAME", "Refuse a person or a station from now on, and end its connections")
+	c := New("remove NAME", "Refuse a person or a station from now on, end its connections, and withdraw its invitations")
 	c.Example = `slipway hub remove bench-3`
 	return c.wishes(job.VerbRemove, func(words []string) any { return job.Person{Name: words[0]} })
 }
 
 func hubLogCommand() *Command {
-	c := New("log", "Print who asked a hub for which change, the newest last")
-	c.Example = `slipway hub log --json`
-	return lists(c, job.VerbAudit, func(w io.Writer, audit hub.Audit) error {
+	c := New("log", "Print who asked a hub for which change, and what it refused, the newest last")
+	c.Long = `It prints 500 records, and the line that prints older ones.`
+	c.Example = `slipway hub log --json
+slipway hub log --before=1201`
+	before := c.Number("before", 0, 1, "print the records before this number; the newest if not given")
+	wish := func() job.ListWish { return job.ListWish{Before: uint64(*before)} }
+	return listsBy(c, job.VerbAudit, wish, func(*hub.Audit) {}, func(w io.Writer, audit hub.Audit) error {
+		if audit.First > 1 {
+			defer fmt.Fprintf(w, "for older ones: slipway hub log --before=%d\n", audit.First)
+		}
 		return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) []any {
 			what := plaintext.Either(r.Refused == "", r.What, "refused: "+r.Refused)
 			return []any{r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, what}
@@ -417,8 +439,8 @@ records of its places first.`
 
 func joinCommand() *Command {
 	c := New("join ADDRESS TOKEN", "Join a hub, as the person or the station that was invited")
-	c.Long = `An admin of the hub gets the line from "slipway hub invite". The key is made here and does not leave this
-machine. It is kept with what else the hub needs in hubs/ of Slipway's state folder.
+	c.Long = `An admin of the hub gets this line from "slipway hub invite". Slipway makes a key here, which never leaves
+this machine, and keeps it in the folder hubs of its state folder.
 
 The token of another hub begins with "HUB-". Then this machine becomes a hub of that cluster.`
 	c.Example = `slipway join hub.example.com:8443 TOKEN
@@ -432,8 +454,8 @@ slipway join h1:8443,h2:8443,h3:8443 TOKEN  # the first that answers`
 		if err != nil {
 			return err
 		}
-		next := plaintext.Either(id.Role == job.AStation, "station", "station list")
-		_, err = fmt.Fprintf(stdout, "%s joined %s as %s %s\nnext: slipway %s\n", id.Name, id.Hub, article(id.Role), id.Role, next)
+		next := plaintext.Either(id.Role == job.AStation, "station", "hub open")
+		_, err = fmt.Fprintf(stdout, "%s joined %s with the role %s\nnext: slipway %s\n", id.Name, id.Hub, id.Role, next)
 		return err
 	})
 	return c
@@ -459,22 +481,18 @@ func joinAsHub(ctx context.Context, addresses, token, state string) error {
 	return err
 }
 
-func article(r job.Role) string {
-	return plaintext.Either(strings.ContainsRune("aeiou", rune(r[0])), "an", "a")
-}
-
 // stationGroup returns the command station, which does the jobs of a hub on boards of this machine.
 func stationGroup() *Command {
 	c := New("station [FILE]", "Do a hub's jobs for the boards of this machine, until Ctrl-C")
 	c.Long = `FILE is station.yml if not given. It names the boards; ci/hub/README.md explains it. This machine must
 have joined the hub as a station.
 
-Each job runs as a child of its own, which is the line that a person would type here. The child goes on
-when the station ends, and the next start waits for it.`
+The station starts a program for each job: the line that you would type here. This program continues when
+the station ends, and the next start of the station waits for it.`
 	c.Example = `slipway station
 slipway station bench.yml --parallel=4`
 	parallel := c.Number("parallel", 0, 1, "jobs at a time; what station.yml says, or 4, if not given")
-	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
+	name := c.hubFlag("the hub (or SLIPWAY_HUB); the one that was joined last if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		id, err := useHub(*name, true)
 		if err != nil {
@@ -488,7 +506,7 @@ slipway station bench.yml --parallel=4`
 		progress.Release(ctx)
 		return unlessStopped(ctx, station.Run(ctx, o))
 	})
-	return c.with(stationListCommand(), stationDrainCommand(), stationNameCommand())
+	return c.with(stationListCommand(), stationDrainCommand(), stationNameCommand(), stationUnnameCommand())
 }
 
 func stationOptions(id access.Identity, config string) (station.Options, error) {
@@ -524,7 +542,7 @@ func stationListCommand() *Command {
 
 func stationNameCommand() *Command {
 	c := New("name STATION DEVICE NAME", "Name a device that a station announces, so that it takes jobs")
-	c.Long = `DEVICE is what "hub boards" shows. The station keeps the name in its state folder, and refuses one that
+	c.Long = `DEVICE is its name in "hub boards". The station keeps the name in its state folder, and refuses one that
 its station.yml has. It is for an admin.`
 	c.Example = `slipway station name bench-3 sdb card-7 --board=raspberrypi5`
 	board := c.Text("board=BOARD", "", "the kind of the board")
@@ -536,6 +554,15 @@ its station.yml has. It is for an admin.`
 	}
 	return c.wishes(job.VerbNameDevice, func(words []string) any {
 		return job.NameDevice{Station: words[0], Device: words[1], Name: words[2], Board: *board}
+	})
+}
+
+func stationUnnameCommand() *Command {
+	c := New("unname STATION DEVICE", "Take back a device's name, so that it takes no jobs")
+	c.Long = `DEVICE is the name that "station name" gave. It is for an admin.`
+	c.Example = `slipway station unname bench-3 card-7`
+	return c.wishes(job.VerbNameDevice, func(words []string) any {
+		return job.NameDevice{Station: words[0], Device: words[1]}
 	})
 }
 

@@ -38,32 +38,19 @@ func jobListCommand() *Command {
 slipway job list --json`
 	board := c.Text("board=BOARD", "", "only those of this kind of board, or of the board with this name")
 	failed := c.Switch("failed", "only those that failed")
-	return lists(c, job.VerbJobList, func(w io.Writer, all job.Changes) error {
+	wish := func() job.ListWish { return job.ListWish{Board: *board, Failed: *failed} }
+	return listsBy(c, job.VerbJobList, wish, func(all *job.Changes) {
+		slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job.ID, b.Job.ID)) })
+	}, func(w io.Writer, all job.Changes) error {
 		return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) []any {
 			j := c.Job
-			return []any{j.ID, j.Station, j.Subject(), j.Board, job.StepNames(j.Steps), j.By, stateOf(j)}
+			return []any{j.ID, j.Station, j.Subject(), j.Board, job.StepNames(j.Steps), j.By, j.Word()}
 		})
-	}, func(all *job.Changes) {
-		all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
-			return *board != "" && c.Job.Board != *board && c.Job.Name != *board || *failed && (c.Job.Result == nil || !c.Job.Result.Kind.Failed())
-		})
-		slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Job.ID, b.Job.ID)) })
 	})
 }
 
-// stateOf returns the state of a job, or how it ended.
-func stateOf(j job.Job) string {
-	switch {
-	case j.Result != nil:
-		return string(j.Result.Kind)
-	case j.Stop != "":
-		return fmt.Sprintf("%s, to be stopped %s", j.State, j.Stop)
-	}
-	return string(j.State)
-}
-
 func jobShowCommand() *Command {
-	c := New("show JOB", "Show a job: its steps, its result, and the line that does the same by hand")
+	c := New("show JOB", "Show a job: its steps, its result, and the line to type on the station instead")
 	c.Example = `slipway job show 06FQ3C8T9KX2M4Z7
 slipway job show 06FQ3C8T9KX2M4Z7 --json`
 	asJSON := c.Switch("json", "print it as JSON")
@@ -75,7 +62,7 @@ slipway job show 06FQ3C8T9KX2M4Z7 --json`
 }
 
 func showJob(w io.Writer, j job.Job) error {
-	fmt.Fprintln(w, plaintext.OneLine(fmt.Sprintf("%s  %s of %s (%s), by %s: %s", j.ID, j.Subject(), cmp.Or(j.Station, "any builder"), j.Board, j.By, stateOf(j))))
+	fmt.Fprintln(w, plaintext.OneLine(fmt.Sprintf("%s  %s of %s (%s), by %s: %s", j.ID, j.Subject(), cmp.Or(j.Station, "any builder"), j.Board, j.By, j.Word())))
 	if r := j.Result; r != nil {
 		for _, s := range r.Steps {
 			fmt.Fprintf(w, "  %-8s exit status %d after %v\n", plaintext.OneLine(string(s.Do)), s.Status, (time.Duration(s.ElapsedMS) * time.Millisecond).Round(time.Second/10))
@@ -91,7 +78,7 @@ func showJob(w io.Writer, j job.Job) error {
 }
 
 func jobLogCommand() *Command {
-	c := New("log JOB", "Print what a job has said")
+	c := New("log JOB", "Print the log of a job")
 	c.Example = `slipway job log 06FQ3C8T9KX2M4Z7 --follow`
 	follow := c.Switch("follow", "print on until the job has ended")
 	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
@@ -127,21 +114,20 @@ func jobWaitCommand() *Command {
 		if err != nil {
 			return err
 		}
-		return followJob(ctx, client, change.Job, false)
+		return followJob(ctx, client, change.Job)
 	})
 	return c
 }
 
 // followJob shows a job's progress until it has ended, and returns its result as an error.
-func followJob(ctx context.Context, client *access.Client, j job.Job, asJSON bool) error {
+func followJob(ctx context.Context, client *access.Client, j job.Job) error {
 	ended, err := awaitJob(ctx, client, j)
-	switch {
-	case err != nil:
-		return err
-	case asJSON:
-		return errors.Join(printJSON(ended), access.Err(ended))
-	}
-	return errors.Join(showJob(stdout, ended), access.Err(ended))
+	return runUnlessFailed(err, func() error { return showEnded(ended, false) })
+}
+
+// showEnded prints a job that has ended, and returns its result as an error.
+func showEnded(j job.Job, asJSON bool) error {
+	return errors.Join(printResult(j, nil, asJSON, func(w io.Writer) error { return showJob(w, j) }), access.Err(j))
 }
 
 // awaitJob shows a job's progress until it has ended, and returns it.
@@ -155,7 +141,8 @@ func awaitJob(ctx context.Context, client *access.Client, j job.Job) (job.Job, e
 
 func jobStopCommand() *Command {
 	c := New("stop JOB", "Stop a job, as Ctrl-C stops its command")
-	c.Long = `A job that waits ends at once. One that runs finishes what must not be cut off. --now is the second Ctrl-C.`
+	c.Long = `A job that waits ends at once. A running job first finishes what must not be cut off.
+--now stops it as a second Ctrl-C does.`
 	c.Example = `slipway job stop 06FQ3C8T9KX2M4Z7
 slipway job stop 06FQ3C8T9KX2M4Z7 --now`
 	now := c.Switch("now", "do not wait")
@@ -187,29 +174,64 @@ func jobExecCommand() *Command {
 	return c
 }
 
-// viaHub are the flags of a command that can let a station of a hub do its work.
-type viaHub struct {
-	c      *Command
-	name   *string // of the hub; "" is the one that was joined last
-	detach *bool
-}
-
 // lastHub is the value of --hub without one.
 const lastHub = "last"
 
-// viaHub adds the flags --hub and --detach. The command's other flags but allowed are refused beside
-// --hub, because a job has no field for them.
-func (c *Command) viaHub(allowed ...string) *viaHub {
-	v := &viaHub{c: c, name: c.hubFlag("let the station do it that has this board; --hub=ADDRESS if several hubs were joined")}
-	v.detach = c.Switch("detach", "with --hub: print the job's ID, and do not wait for its end")
-	before := c.check
+// stepsFor returns the steps of a job on a board of a hub, from the board and the words of the line.
+type stepsFor func(spec images.Spec, words []string, b job.HubBoard) ([]job.Step, error)
+
+// viaHub lets the station do these steps that has the board, if --hub is given. The work and the check of
+// the command must be set. It refuses other flags than the allowed ones beside --hub.
+func (c *Command) viaHub(asJSON *bool, steps stepsFor, allowed ...string) {
+	c.orByHub(func(ctx context.Context, client *access.Client, spec images.Spec, words []string) (job.Job, error) {
+		name := spec.Board // virt start has no other word
+		if len(words) > 1 {
+			name = words[1]
+		}
+		return boardJob(ctx, client, spec, name, func(b job.HubBoard) ([]job.Step, error) { return steps(spec, words, b) })
+	}, func(_ context.Context, _ images.Spec, ended job.Job) error {
+		return showEnded(ended, asJSON != nil && *asJSON)
+	}, allowed...)
+}
+
+// order makes a job of the words of a line, with all that it needs on the hub.
+type order func(ctx context.Context, client *access.Client, spec images.Spec, words []string) (job.Job, error)
+
+// orByHub adds the flags --hub and --detach. With --hub, prepare makes a job, and end gets it once it has
+// ended.
+func (c *Command) orByHub(prepare order, end func(ctx context.Context, spec images.Spec, ended job.Job) error, allowed ...string) {
+	name := c.hubFlag("let the station do it that has this board; --hub=ADDRESS if several hubs were joined")
+	detach := c.Switch("detach", "with --hub: print the job's ID, and do not wait for its end")
+	check, here := c.check, c.Run
 	c.check = func(words []string) error {
-		if err := checkIf(before, words); err != nil || !c.given("hub") {
+		if err := checkIf(check, words); err != nil || !c.given("hub") {
 			return cmp.Or(err, c.needs("detach", "hub"))
 		}
 		return c.onlyFlags("--hub", append(allowed, "hub", "detach", "boards"))
 	}
-	return v
+	c.Run = func(ctx context.Context, words []string) error {
+		if !c.given("hub") {
+			return here(ctx, words)
+		}
+		return runFor(ctx, words[0], images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+			return onHub(ctx, *name, func(client *access.Client) error {
+				j, err := prepare(ctx, client, spec, words)
+				if err != nil {
+					return err
+				}
+				added, err := access.Submit(ctx, client, j)
+				switch {
+				case err != nil:
+					return err
+				case *detach:
+					_, err := fmt.Fprintln(stdout, added.Job.ID)
+					return err
+				}
+				ended, err := awaitJob(ctx, client, added.Job)
+				return runUnlessFailed(err, func() error { return end(ctx, spec, ended) })
+			})
+		})
+	}
 }
 
 // hubFlag adds the flag --hub, whose value is optional, and returns the hub's address or "".
@@ -236,22 +258,6 @@ func (c *Command) onlyFlags(what string, allowed []string) (err error) {
 	return err
 }
 
-// given reports whether the work is for a station.
-func (v *viaHub) given() bool { return v.c.given("hub") }
-
-// run adds a job with these steps by submit, and follows it.
-func (v *viaHub) run(ctx context.Context, spec images.Spec, name string, asJSON bool, steps func(job.HubBoard) ([]job.Step, error)) error {
-	return onHub(ctx, *v.name, func(client *access.Client) error {
-		return submit(ctx, client, spec, name, steps, func(j job.Job) error {
-			if *v.detach {
-				_, err := fmt.Fprintln(stdout, j.ID)
-				return err
-			}
-			return followJob(ctx, client, j, asJSON)
-		})
-	})
-}
-
 // checkTravels returns an error for a board that a builder would not build as this machine does.
 func checkTravels(ctx context.Context, spec images.Spec) error {
 	name := spec.TypedName()
@@ -265,70 +271,62 @@ func checkTravels(ctx context.Context, spec images.Spec) error {
 	return err
 }
 
-// build lets a builder of the hub build a board, and pulls the artifact into the board's folder.
-func (v *viaHub) build(ctx context.Context, spec images.Spec, targets []string, asJSON bool) error {
+// buildJob returns the job by which a builder of the hub builds a board.
+func buildJob(ctx context.Context, client *access.Client, spec images.Spec, targets []string) (job.Job, error) {
 	err := checkTravels(ctx, spec)
 	if err != nil {
-		return err
+		return job.Job{}, err
 	}
-	return onHub(ctx, *v.name, func(client *access.Client) error {
-		j := job.Job{Name: job.Builder, Board: spec.Board, Steps: []job.Step{{Do: job.Build, Targets: strings.Join(targets, ",")}}}
-		j.LimitMS, j.StartWithinMS = job.Times(j.Steps)
-		if j.Arch, err = access.BuilderArch(ctx, client); err != nil {
-			return err
-		}
-		if j.Project, err = client.SendProject(ctx, spec.Board); err != nil {
-			return err
-		}
-		added, err := access.Submit(ctx, client, j)
-		switch {
-		case err != nil:
-			return err
-		case *v.detach:
-			_, err := fmt.Fprintln(stdout, added.Job.ID)
-			return err
-		}
-		ended, err := awaitJob(ctx, client, added.Job)
-		if err = cmp.Or(err, access.Err(ended)); err != nil {
-			return err
-		}
-		dir := options.BoardDir(spec)
-		if _, err := store.Pull(ctx, job.Builds+"@"+ended.Result.Artifact, store.PullOptions{Into: dir}); err != nil {
-			return err
-		}
-		a, err := images.ReadArtifact(dir)
-		return ci.ShowArtifact(stdout, a, err, asJSON)
-	})
+	arch, err := access.BuilderArch(ctx, client)
+	if err != nil {
+		return job.Job{}, err
+	}
+	j, err := newJob(ctx, client, spec, []job.Step{{Do: job.Build, Targets: strings.Join(targets, ",")}})
+	j.Name, j.Arch = job.Builder, arch
+	return j, err
 }
 
-// submit sends the artifact of a board to the hub, unless it is there, adds a job with these steps for
-// the board with a name there, and passes the job to follow.
-func submit(ctx context.Context, client *access.Client, spec images.Spec, name string, steps func(job.HubBoard) ([]job.Step, error), follow func(job.Job) error) error {
+// pullBuild pulls what a builder has built into the board's folder.
+func pullBuild(ctx context.Context, spec images.Spec, built job.Job, asJSON bool) error {
+	if err := access.Err(built); err != nil {
+		return err
+	}
+	dir := options.BoardDir(spec)
+	if _, err := store.Pull(ctx, job.Builds+"@"+built.Result.Artifact, store.PullOptions{Into: dir}); err != nil {
+		return err
+	}
+	a, err := images.ReadArtifact(dir)
+	return ci.ShowArtifact(stdout, a, err, asJSON)
+}
+
+// boardJob returns a job of these steps for the board with a name on the hub. It sends the board's
+// artifact to the hub, unless it is there.
+func boardJob(ctx context.Context, client *access.Client, spec images.Spec, name string, steps func(job.HubBoard) ([]job.Step, error)) (job.Job, error) {
 	b, err := access.FindBoard(ctx, client, name)
 	if err != nil {
-		return err
+		return job.Job{}, err
 	}
-	j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board}
-	if j.Steps, err = steps(b); err != nil {
-		return err
-	}
-	j.LimitMS, j.StartWithinMS = job.Times(j.Steps)
-	if j.Project, err = client.SendProject(ctx, spec.Board); err != nil {
-		return err
-	}
-	if b.Image == "" {
-		if j.Artifact, err = pushToHub(ctx, spec); err != nil {
-			return err
-		}
-	}
-	added, err := access.Submit(ctx, client, j)
+	todo, err := steps(b)
 	if err != nil {
-		return err
+		return job.Job{}, err
 	}
-	if !b.Heard {
+	j, err := newJob(ctx, client, spec, todo)
+	j.Station, j.Name = b.Station, b.Name
+	if err == nil && b.Image == "" {
+		j.Artifact, err = pushToHub(ctx, spec)
+	}
+	if err == nil && !b.Heard {
 		progress.Warn(ctx, fmt.Sprintf("the station %s is not heard; the job waits for it", b.Station))
 	}
-	return follow(added.Job)
+	return j, err
+}
+
+// newJob returns a job of these steps for a kind of board, and sends the user's boards to the hub.
+func newJob(ctx context.Context, client *access.Client, spec images.Spec, steps []job.Step) (j job.Job, err error) {
+	j.Board, j.Steps = spec.Board, steps
+	j.LimitMS, j.StartWithinMS = job.Times(steps)
+	j.Project, err = client.SendProject(ctx, spec.Board)
+	return j, err
 }
 
 // pushToHub sends the artifact of a board to the hub, unless it is there, and returns its place.
@@ -340,14 +338,14 @@ func pushToHub(ctx context.Context, spec images.Spec) (string, error) {
 
 // flashSteps returns a function for the step that flashes a board, after it was confirmed: by --yes,
 // or by a person who sees what the station read of the device.
-func (c *Command) flashSteps(yes []string) func(job.HubBoard) ([]job.Step, error) {
-	return func(b job.HubBoard) ([]job.Step, error) {
+func (c *Command) flashSteps(yes *[]string) stepsFor {
+	return func(_ images.Spec, _ []string, b job.HubBoard) ([]job.Step, error) {
 		steps := []job.Step{{Do: job.Flash, Token: b.Token}}
 		shown := fmt.Sprintf("%s at %s: %s", b.Name, b.Station, plaintext.OneLine(b.Shows))
 		switch {
-		case b.Token == "" || slices.Contains(yes, b.Token): // a virtual disk needs no confirmation
+		case b.Token == "" || slices.Contains(*yes, b.Token): // a virtual disk needs no confirmation
 			return steps, nil
-		case len(yes) > 0:
+		case len(*yes) > 0:
 			return nil, fmt.Errorf("%s, and --yes names another device: %w\nnext: hub boards --json  # the token of %s confirms it", shown, flash.ErrRefused, b.Name)
 		}
 		confirm, err := c.askYes(false, "not confirmed, and nothing was sent: "+shown)
@@ -360,19 +358,19 @@ func (c *Command) flashSteps(yes []string) func(job.HubBoard) ([]job.Step, error
 }
 
 // stepsOnly returns steps without settings.
-func stepsOnly(all ...job.Do) func(job.HubBoard) ([]job.Step, error) {
-	return func(job.HubBoard) (steps []job.Step, _ error) {
-		for _, do := range all {
-			steps = append(steps, job.Step{Do: do})
-		}
-		return steps, nil
-	}
+func stepsOnly(all ...job.Step) stepsFor {
+	return func(images.Spec, []string, job.HubBoard) ([]job.Step, error) { return all, nil }
 }
 
-// updateSteps returns a function for the step that installs a bundle, a file of the board's artifact,
-// after confirm, which may be nil.
-func updateSteps(spec images.Spec, bundle string, downgrade bool, confirm func(question string) error) func(job.HubBoard) ([]job.Step, error) {
-	return func(b job.HubBoard) ([]job.Step, error) {
+// updateSteps returns a function for the step that installs a bundle, the third word and a file of the
+// board's artifact, after it was confirmed.
+func (c *Command) updateSteps(yes, downgrade *bool) stepsFor {
+	return func(spec images.Spec, words []string, b job.HubBoard) ([]job.Step, error) {
+		bundle := words[2]
+		confirm, err := c.askYes(*yes, notSent)
+		if err != nil {
+			return nil, err
+		}
 		a, err := images.ReadArtifact(options.BoardDir(spec))
 		if err != nil {
 			return nil, err
@@ -381,7 +379,7 @@ func updateSteps(spec images.Spec, bundle string, downgrade bool, confirm func(q
 		if i < 0 {
 			return nil, fmt.Errorf("%s is no file of %s, and only that travels to a hub\nnext: build %s --target=bundle", bundle, images.ArtifactPath(options.BoardDir(spec)), spec.Board)
 		}
-		steps := []job.Step{{Do: job.Update, Bundle: "sha256:" + a.Files[i].SHA256, Downgrade: downgrade}}
+		steps := []job.Step{{Do: job.Update, Bundle: "sha256:" + a.Files[i].SHA256, Downgrade: *downgrade}}
 		if confirm == nil {
 			return steps, nil
 		}
@@ -402,9 +400,6 @@ func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep b
 	if err != nil {
 		return err
 	}
-	if err := os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")); err != nil { // its identities are of this hub alone
-		return err
-	}
 	o := local.Options{Dir: dir, Virtual: []string{spec.Board}, Program: program, Log: stderr}
 	return local.Run(ctx, o, func(ctx context.Context, client *access.Client) error {
 		link, err := pageLink(ctx, client)
@@ -412,10 +407,7 @@ func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep b
 			return err
 		}
 		fmt.Fprintln(stderr, "the hub's page, within a minute:", link)
-		if err := access.WaitForBoard(ctx, client, spec.Board); err != nil {
-			return err
-		}
-		err = submit(ctx, client, spec, spec.Board, stepsOnly(job.Flash, job.Boot, job.Deploy, job.Smoke), func(j job.Job) error { return followJob(ctx, client, j, false) })
+		err = proveByHub(ctx, client, spec)
 		if keep && ctx.Err() == nil {
 			if err != nil { // it is returned only after Ctrl-C
 				fmt.Fprintln(stderr, "Error:", err)
@@ -429,4 +421,21 @@ func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep b
 		}
 		return err
 	})
+}
+
+// proveByHub flashes, starts and tests a virtual board by one job.
+func proveByHub(ctx context.Context, client *access.Client, spec images.Spec) error {
+	if err := access.WaitForBoard(ctx, client, spec.Board); err != nil {
+		return err
+	}
+	all := []job.Step{{Do: job.Flash}, {Do: job.Boot}, {Do: job.Deploy}, {Do: job.Smoke}}
+	j, err := boardJob(ctx, client, spec, spec.Board, func(job.HubBoard) ([]job.Step, error) { return all, nil })
+	if err != nil {
+		return err
+	}
+	added, err := access.Submit(ctx, client, j)
+	if err != nil {
+		return err
+	}
+	return followJob(ctx, client, added.Job)
 }

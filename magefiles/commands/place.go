@@ -36,19 +36,16 @@ slipway place report record --html=today.html`
 	otherBoard := c.otherBoard()
 	dryRun := c.Switch("dry-run", "check all that a run checks, show what it would do at each port, and write no card")
 	asJSON := c.Switch("json", "print each new state of a port as a line of JSON")
-	hub := c.viaHub("count")
 	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
-		if hub.given() {
-			return hub.run(ctx, spec, words[1], false, func(job.HubBoard) ([]job.Step, error) {
-				return []job.Step{{Do: job.Place, Count: *count}}, nil
-			})
-		}
 		if *ports {
 			return flashplace.Ports(stdout)
 		}
 		o := flashplace.Options{Count: *count, Now: now, Flash: flash.Options{OtherBoard: *otherBoard}}
 		return ci.Place(ctx, stdout, spec, options, cmp.Or(words[1], "place.yml"), o, *dryRun, *asJSON)
 	})
+	c.viaHub(nil, func(images.Spec, []string, job.HubBoard) ([]job.Step, error) {
+		return []job.Step{{Do: job.Place, Count: *count}}, nil
+	}, "count")
 	return c.with(placeReportCommand())
 }
 
@@ -65,13 +62,14 @@ slipway place report --hub --day=2026-11-29`
 	asJSON := c.Switch("json", "print all entries as JSON")
 	hub := c.hubFlag("show what all stations of a hub have written; --hub=ADDRESS if several hubs were joined")
 	c.RunSignalled(func(ctx context.Context, words []string) (err error) {
+		var r flashplace.Report
 		if c.given("hub") {
-			var r flashplace.Report
-			if r, err = reportOfHub(ctx, *hub, words[0], *day); err == nil {
-				err = ci.WritePlaceReport(stdout, r, *html, *asJSON)
-			}
+			r, err = reportOfHub(ctx, *hub, words[0], *day)
 		} else {
-			err = ci.PlaceReport(stdout, cmp.Or(words[0], "record"), *day, *html, *asJSON)
+			r, err = flashplace.ReadReport(cmp.Or(words[0], "record"), *day)
+		}
+		if err == nil {
+			err = ci.WritePlaceReport(stdout, r, *html, *asJSON)
 		}
 		if errors.Is(err, flashplace.ErrNoDay) {
 			return wrongUse{err}
@@ -83,34 +81,31 @@ slipway place report --hub --day=2026-11-29`
 
 // reportOfHub returns the report of a day over the places of a station, or of all stations.
 func reportOfHub(ctx context.Context, hub, station, day string) (flashplace.Report, error) {
-	var all []flashplace.Entry
-	err := onHub(ctx, hub, func(client *access.Client) error {
-		for n := uint64(1); n != 0; {
-			some, err := access.Ask[job.Cards](ctx, client, job.VerbCards, job.CardsWish{Day: day, Station: station, N: n})
-			if err != nil {
-				return err
-			}
-			for _, c := range some.Cards {
-				e, err := flashplace.ParseEntry(c.Entry)
+	return flashplace.ReportOf(day, func(add func(flashplace.Entry)) error {
+		var all []flashplace.Entry
+		err := onHub(ctx, hub, func(client *access.Client) error {
+			for n := uint64(1); n != 0; {
+				some, err := access.Ask[job.Cards](ctx, client, job.VerbCards, job.CardsWish{Day: day, Station: station, N: n})
 				if err != nil {
 					return err
 				}
-				of := c.Station + "/" + c.Place + " " // two stations may have a port of one name
-				e.Port, e.Label = of+e.Port, of+e.Label
-				all = append(all, e)
+				for _, c := range some.Cards {
+					e, err := flashplace.ParseEntry(c.Entry)
+					if err != nil {
+						return err
+					}
+					of := c.Station + "/" + c.Place + " " // two stations may have a port of one name
+					e.Port, e.Label = of+e.Port, of+e.Label
+					all = append(all, e)
+				}
+				n = some.N
 			}
-			n = some.N
-		}
-		return nil
-	})
-	if err != nil {
-		return flashplace.Report{}, err
-	}
-	slices.SortStableFunc(all, func(a, b flashplace.Entry) int { return a.Began.Compare(b.Began) })
-	return flashplace.ReportOf(day, func(add func(flashplace.Entry)) error {
+			return nil
+		})
+		slices.SortStableFunc(all, func(a, b flashplace.Entry) int { return a.Began.Compare(b.Began) })
 		for _, e := range all {
 			add(e)
 		}
-		return nil
+		return err
 	})
 }

@@ -16,13 +16,10 @@ func virtStartCommand() *Command {
 	c.Long = `Without BOARD it takes the default virtual board.`
 	c.Example = `slipway virt start
 slipway virt start virt-arm64`
-	hub := c.viaHub()
 	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
-		if hub.given() {
-			return hub.run(ctx, spec, spec.Board, false, stepsOnly(job.Boot))
-		}
 		return ci.StartVirtual(ctx, stdout, options, spec)
 	})
+	c.viaHub(nil, stepsOnly(job.Step{Do: job.Boot}))
 	return c
 }
 

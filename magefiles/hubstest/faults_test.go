@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/ci/hub/access"
 	"slipway/ci/job"
 	"slipway/layers/run"
 )
@@ -168,7 +169,7 @@ func (s *soakedHub) fail(err error) {
 
 // stopJob stops one of the jobs that have not ended, as a person would. It may have ended meanwhile.
 func (s *soakedHub) stopJob(ctx context.Context) {
-	list, err := Ask[job.Changes](ctx, s.lab, job.VerbJobList, struct{}{})
+	list, err := access.List[job.Changes](ctx, s.lab.Admin, job.VerbJobList, job.ListWish{Open: true})
 	if err != nil {
 		return
 	}

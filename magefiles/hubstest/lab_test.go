@@ -155,8 +155,17 @@ func (l *Lab) Dial(ctx context.Context) error {
 	return err
 }
 
-// AddStation makes a station with its boards, which joins by an invitation, and starts it.
+// AddStation makes a station, and starts it.
 func (l *Lab) AddStation(ctx context.Context, name string) (*Machine, error) {
+	m, err := l.makeStation(ctx, name)
+	if err == nil {
+		err = m.Start()
+	}
+	return m, err
+}
+
+// makeStation makes a station with its boards, which joins by an invitation.
+func (l *Lab) makeStation(ctx context.Context, name string) (*Machine, error) {
 	m, err := l.add(ctx, name, 1)
 	if err != nil {
 		return nil, err
@@ -194,7 +203,7 @@ func (l *Lab) AddStation(ctx context.Context, name string) (*Machine, error) {
 	}
 	m.program, m.Env, m.argv = l.StationProgram, l.OfStations, []string{"station", config}
 	l.Stations = append(l.Stations, m)
-	return m, errors.Join(err, m.Start())
+	return m, err
 }
 
 // WaitForBoards waits until all stations are heard with all boards free, as after a round without a
@@ -202,7 +211,7 @@ func (l *Lab) AddStation(ctx context.Context, name string) (*Machine, error) {
 func (l *Lab) WaitForBoards(ctx context.Context) error {
 	var last error
 	err := until(ctx, func() bool {
-		list, err := Ask[job.BoardList](ctx, l, job.VerbBoardList, struct{}{})
+		list, err := access.List[job.BoardList](ctx, l.Admin, job.VerbBoardList, job.ListWish{})
 		free := 0
 		for _, b := range list.Boards {
 			if b.Heard && b.Job == "" {
@@ -236,7 +245,7 @@ func (l *Lab) Alive() (err error) {
 // KeepBooks reads the files of all boards, and compares them with what the hub says. It returns all
 // jobs.
 func (l *Lab) KeepBooks(ctx context.Context) ([]job.Change, error) {
-	list, err := Ask[job.Changes](ctx, l, job.VerbJobList, struct{}{})
+	list, err := access.List[job.Changes](ctx, l.Admin, job.VerbJobList, job.ListWish{})
 	if err != nil {
 		return nil, err
 	}

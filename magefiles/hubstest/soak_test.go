@@ -55,6 +55,8 @@ func soakHubs(ctx context.Context, w io.Writer, options []byte) error {
 		o.FaultsFor, o.Every, o.Longest, o.Endless = 8*time.Second, time.Second/3, 2*time.Second, 5*time.Minute
 	case "clocks":
 		o.FaultsFor, o.OfHubs, o.OfStations = 0, setClocks(hubClock), setClocks(stationClock)
+	case "power":
+		o.Stations, o.Boards = 0, 2
 	}
 	fmt.Fprintf(w, "seed %d\n", o.Seed)
 	s := &soakedHub{soakOptions: o, w: w, random: rand.New(rand.NewPCG(o.Seed, 0)), broken: map[*Machine]bool{}, kind: Kind}
@@ -71,6 +73,8 @@ func soakHubs(ctx context.Context, w io.Writer, options []byte) error {
 		return s.beSlow(ctx)
 	case "clocks":
 		return s.checkClocks(ctx)
+	case "power":
+		return s.cutPower(ctx, asked.Kernel)
 	}
 	for round := range o.Rounds {
 		if err := s.round(ctx); err != nil {

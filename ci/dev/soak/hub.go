@@ -22,13 +22,14 @@ type HubOptions struct {
 	Stations int
 	Boards   int // of each station
 	Rounds   int
-	Seed     uint64
+	Seed     uint64 // also of the other areas
 	Part     string
 	Old      string // the program of the last release
+	Kernel   string // folder with a kernel for virtual machines
 }
 
 // HubParts are what a soak of hubs can do instead of rollouts with faults.
-var HubParts = []string{"ssh", "jobs", "slow", "clocks", "upgrade"}
+var HubParts = []string{"ssh", "jobs", "slow", "clocks", "upgrade", "power"}
 
 // lastRelease is the commit of the release that this one must work with.
 const lastRelease = "659a99cc"
@@ -36,7 +37,8 @@ const lastRelease = "659a99cc"
 // Hub breaks hubs, stations and links while they do rollouts over simulated boards. Then boards, hubs
 // and audit must agree. dir is an empty folder.
 func Hub(ctx context.Context, w io.Writer, dir string, opt Options) error {
-	o := HubOptions{Dir: dir, Hubs: opt.Hubs, Stations: opt.Stations, Boards: opt.Boards, Rounds: opt.Rounds, Seed: opt.Seed, Part: opt.Part}
+	o := opt.HubOptions
+	o.Dir = dir
 	if o.Part != "" && !slices.Contains(HubParts, o.Part) {
 		return fmt.Errorf("--part=%s: want one of %v", o.Part, HubParts)
 	}
@@ -47,6 +49,8 @@ func Hub(ctx context.Context, w io.Writer, dir string, opt Options) error {
 		flags, err = overlayClock(ctx, dir)
 	case "upgrade":
 		o.Old, err = buildOld(ctx, dir)
+	case "power":
+		o.Kernel, err = fetchKernel(ctx, dir)
 	}
 	if err != nil {
 		return err
@@ -67,6 +71,15 @@ func buildOld(ctx context.Context, dir string) (program string, err error) {
 		}
 	}
 	return program, nil
+}
+
+// fetchKernel returns a folder with the content of Debian's package of a kernel for virtual machines.
+func fetchKernel(ctx context.Context, dir string) (kernel string, err error) {
+	const script = `mkdir "$1" && cd "$1"
+apt-get download "$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: //p')"
+dpkg-deb -x linux-image-*.deb .`
+	kernel = filepath.Join(dir, "kernel")
+	return kernel, run.Run(ctx, run.Command{Argv: []string{"sh", "-ec", script, "sh", kernel}})
 }
 
 // skewedNow is put into the function Now of package time: libfaketime cannot change the clock of a Go

@@ -25,15 +25,10 @@ import (
 
 // Options says how much an area does, and seeds the random moments.
 type Options struct {
+	HubOptions
 	Kills      int
-	Seed       uint64
 	Containers int // one after another
 	Cards      int
-	Hubs       int
-	Stations   int
-	Boards     int // of each station
-	Rounds     int
-	Part       string   // of the soak of hubs
 	Self       []string // the program with our commands
 }
 

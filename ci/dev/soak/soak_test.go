@@ -67,7 +67,7 @@ func options(t *testing.T) Options {
 		t.Fatal(err)
 	}
 	t.Setenv(asCommand, "1")
-	return Options{Kills: 10, Seed: rand.Uint64(), Self: []string{self}}
+	return Options{Kills: 10, HubOptions: HubOptions{Seed: rand.Uint64()}, Self: []string{self}}
 }
 
 // lines writes a soak's output to a test's log.
@@ -171,7 +171,7 @@ func TestKillNoticesADifference(t *testing.T) {
 			return string(data), err
 		},
 	}
-	err := Kill(t.Context(), lines{t}, job, 1, Options{Kills: 10, Seed: 1})
+	err := Kill(t.Context(), lines{t}, job, 1, Options{Kills: 10, HubOptions: HubOptions{Seed: 1}})
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("Kill = %v; want it to show the broken result", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,15 +37,11 @@ const Variable = "SLIPWAY_HUB"
 
 // Identity is what a machine or a person keeps of a hub that it joined.
 type Identity struct {
-	V         job.Form `json:"v"`
-	Hub       string   `json:"hub"` // host and port of its page
-	Name      string   `json:"name"`
-	Role      job.Role `json:"role"`
-	Seed      string   `json:"seed"` // the secret key
-	JWT       string   `json:"jwt"`
-	Authority string   `json:"authority"`       // PEM
-	Addresses []string `json:"addresses"`       // of NATS
-	Pages     []string `json:"pages,omitempty"` // of all hubs of a cluster
+	V    job.Form `json:"v"`
+	Hub  string   `json:"hub"` // host and port of its page
+	Role job.Role `json:"role"`
+	bus.Access
+	Pages []string `json:"pages,omitempty"` // of all hubs of a cluster, in the order of Addresses
 }
 
 // HubToken begins the token of another hub of a cluster.
@@ -69,14 +66,8 @@ func Join(ctx context.Context, addresses, token string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	public, err := key.PublicKey()
-	if err != nil {
-		return Identity{}, err
-	}
-	seed, err := key.Seed()
-	if err != nil {
-		return Identity{}, err
-	}
+	public, _ := key.PublicKey() // neither fails for a new pair
+	seed, _ := key.Seed()
 	id, joined, err := join(ctx, addresses, token, public)
 	if err != nil {
 		return Identity{}, err
@@ -102,13 +93,8 @@ func join(ctx context.Context, addresses, token, public string) (id Identity, jo
 	}
 	var errs []error
 	for _, address := range strings.Split(addresses, ",") {
-		authority, err := fetchAuthority(ctx, address, digest)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		id = Identity{V: job.Version, Hub: address, Authority: string(authority)}
-		if err = id.post(ctx, "/join", job.Join{Secret: secret, Key: public}, &joined); err == nil {
+		id = Identity{V: job.Version, Hub: address}
+		if id.Authority, err = post(ctx, address, digest, job.Join{Secret: secret, Key: public}, &joined); err == nil {
 			return id, joined, nil
 		}
 		errs = append(errs, fmt.Errorf("join %s: %w", address, err))
@@ -116,36 +102,17 @@ func join(ctx context.Context, addresses, token, public string) (id Identity, jo
 	return id, joined, errors.Join(errs...)
 }
 
-// fetchAuthority returns the certificate, in PEM, of the authority with this digest, if the hub at an
-// address shows one that it signed.
-func fetchAuthority(ctx context.Context, address, digest string) ([]byte, error) {
-	var found *x509.Certificate
-	config := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} // proved below
-	config.VerifyConnection = func(s tls.ConnectionState) error {
-		for _, c := range s.PeerCertificates[1:] {
-			if digestOf(c.Raw) == digest {
-				found = c
-			}
-		}
-		if found == nil {
-			return errors.New("another hub answers, or a machine between here and it: its authority is not the invitation's")
-		}
-		roots := x509.NewCertPool()
-		roots.AddCert(found)
-		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: hostOf(address), Roots: roots})
-		return err
+// findAuthority returns the certificate of the authority with this digest, if a connection shows it and
+// one that it signed for a host.
+func findAuthority(s tls.ConnectionState, digest, host string) (*x509.Certificate, error) {
+	i := slices.IndexFunc(s.PeerCertificates, func(c *x509.Certificate) bool { return digestOf(c.Raw) == digest })
+	if i < 1 {
+		return nil, errors.New("another hub answers, or a machine between here and it: its authority is not the invitation's")
 	}
-	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", address, err)
-	}
-	conn.Close()
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: found.Raw}), nil
-}
-
-func hostOf(address string) string {
-	host, _, _ := net.SplitHostPort(address)
-	return host
+	roots := x509.NewCertPool()
+	roots.AddCert(s.PeerCertificates[i])
+	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: host, Roots: roots})
+	return s.PeerCertificates[i], err
 }
 
 // roots returns the hub's own authority.
@@ -155,43 +122,46 @@ func (id Identity) roots() *x509.CertPool {
 	return roots
 }
 
-// HTTP returns a client that trusts only the hub's own authority.
-func (id Identity) HTTP() *http.Client {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: id.roots()}
-	return &http.Client{Transport: transport}
-}
-
 // maxAnswerBytes limits an answer of the hub's page to Join.
 const maxAnswerBytes = 1 << 20
 
-// post sends a form to the hub's page and reads the answer.
-func (id Identity) post(ctx context.Context, path string, in, out any) error {
+// reachLimit is how long a hub may take to show its certificate. Its answer may take longer: one that
+// came too late would have used the invitation.
+var reachLimit = 5 * time.Second
+
+// post sends an invitation to the page of a hub, and reads the answer. It sends nothing to one whose
+// authority does not have this digest, and returns the authority's certificate in PEM.
+func post(ctx context.Context, address, digest string, in job.Join, out *job.Joined) (authority string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	body, err := json.Marshal(in)
-	if err != nil {
+	config := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
+		host, _, _ := net.SplitHostPort(address)
+		found, err := findAuthority(s, digest, host)
+		if err == nil {
+			authority = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: found.Raw}))
+		}
 		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+id.Hub+path, bytes.NewReader(body))
+	}}
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: reachLimit}, Config: config}
+	client := &http.Client{Transport: &http.Transport{DialTLSContext: dialer.DialContext, DisableKeepAlives: true}}
+	body, _ := json.Marshal(in) // never fails
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+"/join", bytes.NewReader(body))
 	if err != nil {
-		return err
+		return "", err
 	}
-	client := id.HTTP()
-	defer client.CloseIdleConnections()
 	response, err := client.Do(request)
 	if err != nil {
-		return err
+		return "", errors.Unwrap(err) // join names the address
 	}
 	defer response.Body.Close()
 	data, err := localfile.ReadAll(response.Body, "the hub's answer", maxAnswerBytes)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(plaintext.Printable(strings.TrimSpace(string(data))))
+	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	if response.StatusCode != http.StatusOK {
-		return errors.New(plaintext.Printable(strings.TrimSpace(string(data))))
-	}
-	return json.Unmarshal(data, out)
+	return authority, json.Unmarshal(data, out)
 }
 
 // folder returns the folder of identities.
@@ -208,19 +178,19 @@ func fileOf(hub string, station bool) string {
 
 // save keeps an identity, and makes its hub the one of commands that name none.
 func (id Identity) save() error {
-	if err := id.write(func(error, Identity) bool { return true }); err != nil {
-		return err
-	}
 	dir, err := folder()
+	if err == nil {
+		err = id.write("")
+	}
 	if err != nil {
 		return err
 	}
 	return localfile.Replace(filepath.Join(dir, "last"), []byte(id.Hub+"\n"))
 }
 
-// write writes the identity's file, if may returns true for the old identity, or for the error of
-// reading it. Another process may write at the same time.
-func (id Identity) write(may func(unread error, old Identity) bool) error {
+// write writes the identity's file, unless the file has another seed than this one, which may be "".
+// Another process may write at the same time.
+func (id Identity) write(seed string) error {
 	dir, err := folder()
 	if err != nil {
 		return err
@@ -234,7 +204,7 @@ func (id Identity) write(may func(unread error, old Identity) bool) error {
 	}
 	defer lock.Close()
 	name := filepath.Join(dir, fileOf(id.Hub, id.Role == job.AStation))
-	if old, unread := read(name); !may(unread, old) {
+	if old, _ := read(name); seed != "" && old.Seed != seed {
 		return nil
 	}
 	return localfile.WriteJSON(name, id, 0o600)
@@ -293,4 +263,9 @@ func Ask[Out any](ctx context.Context, c *Client, verb string, in any) (out Out,
 		return out, fmt.Errorf("%s is %s at %s, and %q needs the role %s\nnext: slipway hub invite person %s --role=%[5]s  # by an admin, after hub remove", c.Name, c.Role, c.Hub, verb, job.RoleOf(verb), c.Name)
 	}
 	return out, bus.Request(ctx, c.Conn, job.Subject(c.Name, verb), in, &out)
+}
+
+// List asks for a list, and reads all of its parts.
+func List[Out any](ctx context.Context, c *Client, verb string, wish job.ListWish) (Out, error) {
+	return job.ReadList(wish, func(w job.ListWish) (Out, error) { return Ask[Out](ctx, c, verb, w) })
 }

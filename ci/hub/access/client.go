@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -37,12 +39,10 @@ const (
 // renews the identity, now and each hour.
 func (id Identity) Dial(ctx context.Context) (*Client, error) {
 	c := &Client{Identity: id, now: id}
-	newest := func() string { return c.newest().JWT }
-	conn, err := bus.Connect(ctx, bus.Access{Name: id.Name, Addresses: id.Addresses, JWT: id.JWT, Seed: id.Seed, Roots: id.Authority, Renewed: newest})
-	if err != nil {
+	var err error
+	if c.Conn, err = bus.Connect(ctx, id.Access, func() string { return c.newest().JWT }); err != nil {
 		return nil, err
 	}
-	c.Conn = conn
 	c.renew(ctx)
 	own, end := context.WithCancel(context.WithoutCancel(ctx))
 	c.end = end
@@ -95,26 +95,41 @@ func (c *Client) renew(ctx context.Context) {
 	c.mu.Lock()
 	c.now = id
 	c.mu.Unlock()
-	_ = id.write(func(unread error, old Identity) bool { return unread == nil && old.Seed == id.Seed }) // else it is renewed again
+	_ = id.write(id.Seed) // else it is renewed again
 }
 
 func sameNames(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// dialPage connects to the first page of a cluster's hubs that answers. All have one authority.
-func (id Identity) dialPage(ctx context.Context, network, _ string) (net.Conn, error) {
+// pageDialer returns a function that connects to a page of a cluster's hubs that answers, each time to
+// another one: the one before may have refused. All have one authority.
+func (id Identity) pageDialer() func(ctx context.Context, network, _ string) (net.Conn, error) {
 	d := &tls.Dialer{
-		NetDialer: &net.Dialer{Timeout: 5 * time.Second},
+		NetDialer: &net.Dialer{Timeout: reachLimit},
 		Config:    &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: id.roots(), NextProtos: []string{"h2", "http/1.1"}},
 	}
-	var errs []error
-	for _, at := range id.Pages {
-		conn, err := d.DialContext(ctx, network, at)
-		if err == nil {
-			return conn, nil
+	var dials atomic.Uint32
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		first := int(dials.Add(1)-1) % len(id.Pages)
+		var errs []error
+		for _, at := range slices.Concat(id.Pages[first:], id.Pages[:first]) {
+			conn, err := d.DialContext(ctx, network, at)
+			if err == nil {
+				return conn, nil
+			}
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
+		return nil, errors.Join(errs...)
 	}
-	return nil, errors.Join(errs...)
+}
+
+// Page returns the page of the hub that the connection reached.
+func (c *Client) Page() string {
+	id := c.newest()
+	i := slices.Index(id.Addresses, strings.TrimPrefix(c.ConnectedUrl(), "tls://"))
+	if i < 0 || len(id.Pages) < 2 || len(id.Pages) != len(id.Addresses) {
+		return id.Hub
+	}
+	return id.Pages[i]
 }

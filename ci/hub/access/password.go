@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nkeys"
-
 	"slipway/flash/fetch"
 	"slipway/layers/bus"
 )
@@ -26,12 +24,8 @@ func signed(seconds, token string) []byte { return []byte("slipway password " + 
 
 // Password returns the password for requests of HTTP to the hub: a time, a signature and the JWT.
 func (id Identity) Password(now time.Time) (string, error) {
-	key, err := nkeys.FromSeed([]byte(id.Seed))
-	if err != nil {
-		return "", err
-	}
 	seconds := strconv.FormatInt(now.Unix(), 10)
-	signature, err := key.Sign(signed(seconds, id.JWT))
+	signature, err := id.Sign(signed(seconds, id.JWT))
 	return seconds + "." + base64.RawURLEncoding.EncodeToString(signature) + "." + id.JWT, err
 }
 

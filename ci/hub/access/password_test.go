@@ -41,7 +41,7 @@ func newIdentity(t testing.TB, valid time.Duration) (Identity, *bus.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Identity{V: job.Version, Name: "Ann B.", Role: job.Operator, Seed: string(seed), JWT: token}, s
+	return Identity{V: job.Version, Role: job.Operator, Access: bus.Access{Name: "Ann B.", Seed: string(seed), JWT: token}}, s
 }
 
 func TestProve(t *testing.T) {
@@ -132,7 +132,7 @@ func FuzzProve(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	id, now := Identity{Seed: string(seed), JWT: "a.b.c"}, time.Now()
+	id, now := Identity{Access: bus.Access{Seed: string(seed), JWT: "a.b.c"}}, time.Now()
 	good, err := id.Password(now)
 	if err != nil {
 		f.Fatal(err)

@@ -24,7 +24,7 @@ func (id Identity) registry() fetch.HubAccess {
 		return id.Name, password, err
 	}}
 	if len(id.Pages) > 0 {
-		hub.DialTLS = id.dialPage
+		hub.DialTLS = id.pageDialer()
 	}
 	return hub
 }

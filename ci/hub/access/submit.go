@@ -25,7 +25,14 @@ import (
 
 // FindBoard returns the board that a person names: NAME, or STATION/NAME if several have one.
 func FindBoard(ctx context.Context, c *Client, name string) (job.HubBoard, error) {
-	list, err := Ask[job.BoardList](ctx, c, job.VerbBoardList, nil)
+	_, short, hasStation := strings.Cut(name, "/")
+	if !hasStation {
+		short = name
+	}
+	list, err := List[job.BoardList](ctx, c, job.VerbBoardList, job.ListWish{Board: short})
+	if err == nil && len(list.Boards) == 0 {
+		list, err = List[job.BoardList](ctx, c, job.VerbBoardList, job.ListWish{}) // for a name that is much like it
+	}
 	if err != nil {
 		return job.HubBoard{}, err
 	}
@@ -49,7 +56,7 @@ func FindBoard(ctx context.Context, c *Client, name string) (job.HubBoard, error
 // WaitForBoard waits until a station has announced a board.
 func WaitForBoard(ctx context.Context, c *Client, name string) error {
 	for {
-		list, err := Ask[job.BoardList](ctx, c, job.VerbBoardList, nil)
+		list, err := List[job.BoardList](ctx, c, job.VerbBoardList, job.ListWish{Board: name})
 		if err != nil || slices.ContainsFunc(list.Boards, func(b job.HubBoard) bool { return b.Name == name && b.Heard }) {
 			return err
 		}

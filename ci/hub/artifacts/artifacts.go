@@ -29,7 +29,7 @@ const (
 // Artifacts is a registry.
 type Artifacts struct {
 	*ociregistry.Funcs // refuses what has no method here
-	js                 jetstream.JetStream
+	js                 bus.Engine
 	chunks             jetstream.Stream
 	blobs, tags        *bus.Bucket
 	who                func(*http.Request) (role string, err error)
@@ -38,22 +38,23 @@ type Artifacts struct {
 	keepFor, orphanFor time.Duration // see Collect
 }
 
-// New opens the store, or makes it for this many bytes. A full one refuses what is new. replicas is 1,
-// or 3 in a cluster. who proves who sends a request.
-func New(ctx context.Context, js jetstream.JetStream, replicas int, most int64, who func(*http.Request) (role string, err error)) (*Artifacts, error) {
+// New opens the store, or makes it for this many bytes, 0 for no limit. A full one refuses what is new.
+// who proves who sends a request.
+func New(ctx context.Context, e bus.Engine, most int64, who func(*http.Request) (role string, err error)) (*Artifacts, error) {
 	a := &Artifacts{who: who, keepFor: keepFor, orphanFor: orphanFor, uploads: make(chan struct{}, maxUploads)}
 	a.protocol = ociserver.New(a, &ociserver.Options{DisableSinglePostUpload: true, DisableReferrersAPI: true})
-	var err error
-	if a.js, err = jetstream.New(js.Conn(), jetstream.WithPublishAsyncTimeout(answerLimit)); err != nil {
+	js, err := jetstream.New(e.Conn(), jetstream.WithPublishAsyncTimeout(answerLimit))
+	if err != nil {
 		return nil, err
 	}
-	if a.blobs, err = bus.NewBucket(ctx, a.js, "blobs", replicas, 0); err != nil {
+	a.js = bus.Engine{JetStream: js, Replicas: e.Replicas, Theirs: e.Theirs}
+	if a.blobs, err = bus.NewBucket(ctx, a.js, "blobs", 0, most/10); err != nil { // a manifest is in its entry
 		return nil, err
 	}
-	if a.tags, err = bus.NewBucket(ctx, a.js, "tags", replicas, 0); err != nil {
+	if a.tags, err = bus.NewBucket(ctx, a.js, "tags", 0, most/50); err != nil {
 		return nil, err
 	}
-	a.chunks, err = bus.NewStream(ctx, a.js, jetstream.StreamConfig{Name: "artifacts", Subjects: []string{chunkOf("*", "*")}, Replicas: replicas, MaxBytes: most, Discard: jetstream.DiscardNew}) // without AllowDirect, as a follower may be behind
+	a.chunks, err = bus.NewStream(ctx, a.js, jetstream.StreamConfig{Name: "artifacts", Subjects: []string{chunkOf("*", "*")}, MaxBytes: most - most/10 - most/50, Discard: jetstream.DiscardNew}) // without AllowDirect, as a follower may be behind
 	return a, err
 }
 

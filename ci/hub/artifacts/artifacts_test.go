@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 }
 
 // startEngine starts NATS with a store in dir.
-func startEngine(t testing.TB, dir string) jetstream.JetStream {
+func startEngine(t testing.TB, dir string) bus.Engine {
 	t.Helper()
 	keys, err := bus.LoadKeys(dir)
 	if err != nil {
@@ -59,7 +59,7 @@ func startEngine(t testing.TB, dir string) jetstream.JetStream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return js
+	return bus.Engine{JetStream: js, Replicas: 1}
 }
 
 // registry is Artifacts behind a server, whose clients say their role.
@@ -73,7 +73,7 @@ func startRegistry(t testing.TB) *registry { return startRegistryIn(t, t.TempDir
 
 func startRegistryIn(t testing.TB, dir string) *registry {
 	t.Helper()
-	a, err := New(t.Context(), startEngine(t, dir), 1, -1, func(r *http.Request) (string, error) {
+	a, err := New(t.Context(), startEngine(t, dir), 0, func(r *http.Request) (string, error) {
 		if role := r.Header.Get("Role"); role != "" {
 			return role, nil
 		}
@@ -513,7 +513,7 @@ func TestTooManyUploads(t *testing.T) {
 // A full store refuses what is new, and keeps what it has. Its keys can still be written.
 func TestFullStore(t *testing.T) {
 	js := startEngine(t, t.TempDir())
-	a, err := New(t.Context(), js, 1, 1<<20, func(*http.Request) (string, error) { return "operator", nil })
+	a, err := New(t.Context(), js, 1<<20, func(*http.Request) (string, error) { return "operator", nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -537,7 +537,7 @@ func TestFullStore(t *testing.T) {
 
 // The files of a project are sent once. Their time counts from the last time that somebody wanted to.
 func TestPutFile(t *testing.T) {
-	a, err := New(t.Context(), startEngine(t, t.TempDir()), 1, -1, func(*http.Request) (string, error) { return "operator", nil })
+	a, err := New(t.Context(), startEngine(t, t.TempDir()), 0, func(*http.Request) (string, error) { return "operator", nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func serveAsRegistry(config string) error {
 	if err != nil {
 		return err
 	}
-	a, err := New(context.Background(), js, 1, -1, func(*http.Request) (string, error) { return "admin", nil })
+	a, err := New(context.Background(), bus.Engine{JetStream: js, Replicas: 1}, 0, func(*http.Request) (string, error) { return "admin", nil })
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func Read(file string) (all []Event, err error) {
 // Audit returns all that a hub's audit has, the newest last.
 func Audit(ctx context.Context, c *access.Client) (all []hub.Record, err error) {
 	for before := uint64(0); ; {
-		a, err := access.Ask[hub.Audit](ctx, c, job.VerbAudit, hub.AuditWish{Before: before})
+		a, err := access.Ask[hub.Audit](ctx, c, job.VerbAudit, job.ListWish{Before: before})
 		if err != nil || len(a.Records) == 0 {
 			return all, err
 		}

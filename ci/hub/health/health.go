@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 
 	"slipway/ci/doctor"
+	"slipway/ci/hub"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
 	"slipway/ci/station"
@@ -47,7 +49,7 @@ func Look(ctx context.Context, w io.Writer, address, config string, asJSON bool)
 	findings := slices.Concat(ofHubHere(filepath.Join(home, "hub")), ofHubHere(unitFolder))
 	if noPerson != nil && noStation != nil {
 		saw, fix, _ := strings.Cut(noPerson.Error(), "\nnext: ")
-		findings = append(findings, doctor.Finding{What: "identity", State: doctor.Stops, Saw: saw, Why: "a hub answers only whom it knows", Fix: fix})
+		findings = append(findings, stops("identity", saw, "a hub answers only whom it knows", fix))
 	}
 	if noPerson == nil {
 		findings = append(findings, ofIdentity(ctx, person)...)
@@ -77,13 +79,21 @@ func runs(what, dir, fix string) doctor.Finding {
 		}
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return doctor.Finding{What: what, State: doctor.Stops, Saw: err.Error(), Why: "its records are there", Fix: "ls -ld " + plaintext.Quote(dir)}
+		return stops(what, err.Error(), "its records are there", "ls -ld "+plaintext.Quote(dir))
 	}
-	return doctor.Finding{What: what, State: doctor.Warning, Saw: "none runs on this machine, and its folder is " + dir, Why: "nothing is done until it runs", Fix: fix}
+	return warning(what, "none runs on this machine, and its folder is "+dir, "nothing is done until it runs", fix)
 }
 
 func ok(what, saw string, args ...any) doctor.Finding {
 	return doctor.Finding{What: what, State: doctor.OK, Saw: fmt.Sprintf(saw, args...)}
+}
+
+func warning(what, saw, why, fix string) doctor.Finding {
+	return doctor.Finding{What: what, State: doctor.Warning, Saw: saw, Why: why, Fix: fix}
+}
+
+func stops(what, saw, why, fix string) doctor.Finding {
+	return doctor.Finding{What: what, State: doctor.Stops, Saw: saw, Why: why, Fix: fix}
 }
 
 // space returns the finding for the free space of a folder's disk.
@@ -92,7 +102,7 @@ func space(what, dir string) doctor.Finding {
 	if err != nil || free >= littleSpace {
 		return ok(what, "%s is free in %s", plaintext.SizeText(free), dir)
 	}
-	return doctor.Finding{What: what, State: doctor.Warning, Saw: fmt.Sprintf("only %s is free in %s", plaintext.SizeText(free), dir), Why: "on a full disk nothing begins", Fix: "df -h " + plaintext.Quote(dir)}
+	return warning(what, fmt.Sprintf("only %s is free in %s", plaintext.SizeText(free), dir), "on a full disk nothing begins", "df -h "+plaintext.Quote(dir))
 }
 
 // ofHubHere looks at the state folder of a hub, if this user has one.
@@ -100,7 +110,22 @@ func ofHubHere(dir string) []doctor.Finding {
 	if _, err := os.Stat(filepath.Join(dir, "keys.json")); err != nil {
 		return nil
 	}
-	return []doctor.Finding{runs("hub here", dir, host.ProgramName()+" hub"), space("hub's disk", dir)}
+	findings := []doctor.Finding{runs("hub here", dir, host.ProgramName()+" hub"), space("hub's disk", dir)}
+	hosts, err := hub.OtherNATS(dir)
+	if err != nil {
+		findings = append(findings, stops("hub here", err.Error(), "it does not start with this folder", "ls -l "+plaintext.Quote(dir)))
+	}
+	for _, at := range hosts {
+		conn, err := net.DialTimeout("tcp", at, answerLimit)
+		if err != nil {
+			why := "without its NATS the hub refuses all requests"
+			findings = append(findings, warning("hub's NATS", err.Error(), why, "on that machine: systemctl status nats-server"))
+			continue
+		}
+		conn.Close()
+		findings = append(findings, ok("hub's NATS", "%s listens", at))
+	}
+	return findings
 }
 
 // ofIdentity looks at how long an identity is valid, and asks each address of its hub.
@@ -109,7 +134,7 @@ func ofIdentity(ctx context.Context, id access.Identity) []doctor.Finding {
 	again := fmt.Sprintf("%s hub invite %s %s  # by an admin, after hub remove", host.ProgramName(), what, id.Name)
 	claims, err := jwt.DecodeUserClaims(id.JWT)
 	if err != nil {
-		return []doctor.Finding{{What: what, State: doctor.Stops, Saw: err.Error(), Why: "a hub answers only whom it knows", Fix: again}}
+		return []doctor.Finding{stops(what, err.Error(), "a hub answers only whom it knows", again)}
 	}
 	until := time.Unix(claims.Expires, 0)
 	f := ok(what, "%s is %s at %s until %s", id.Name, id.Role, id.Hub, until.UTC().Format(time.DateOnly))
@@ -126,7 +151,7 @@ func ofIdentity(ctx context.Context, id access.Identity) []doctor.Finding {
 		one.Addresses = []string{address}
 		if err := tryHub(ctx, one); err != nil {
 			saw, _, _ := strings.Cut(err.Error(), "\nnext: ")
-			findings = append(findings, doctor.Finding{What: "hub", State: doctor.Warning, Saw: saw, Why: "its other addresses are asked instead", Fix: "on that machine: " + host.ProgramName() + " doctor --hub"})
+			findings = append(findings, warning("hub", saw, "its other addresses are asked instead", "on that machine: "+host.ProgramName()+" doctor --hub"))
 			continue
 		}
 		answers++
@@ -160,16 +185,16 @@ func ofStations(ctx context.Context, id access.Identity) []doctor.Finding {
 	}
 	defer client.Close()
 	stations, err := access.Ask[job.StationList](ctx, client, job.VerbStationList, struct{}{})
-	boards, boardsErr := access.Ask[job.BoardList](ctx, client, job.VerbBoardList, struct{}{})
+	boards, boardsErr := access.List[job.BoardList](ctx, client, job.VerbBoardList, job.ListWish{})
 	if err := errors.Join(err, boardsErr); err != nil {
-		return []doctor.Finding{{What: "hub", State: doctor.Stops, Saw: err.Error(), Why: "it does not answer requests", Fix: "on its machine: " + host.ProgramName() + " doctor --hub"}}
+		return []doctor.Finding{stops("hub", err.Error(), "it does not answer requests", "on its machine: "+host.ProgramName()+" doctor --hub")}
 	}
 	var findings []doctor.Finding
 	for _, s := range stations.Stations {
 		findings = append(findings, ofStation(s, boards.Boards))
 	}
 	if len(findings) == 0 {
-		findings = []doctor.Finding{{What: "stations", State: doctor.Warning, Saw: "the hub has no station", Why: "a station has the boards", Fix: host.ProgramName() + " hub invite station NAME"}}
+		findings = []doctor.Finding{warning("stations", "the hub has no station", "a station has the boards", host.ProgramName()+" hub invite station NAME")}
 	}
 	return findings
 }
@@ -187,21 +212,19 @@ func ofStation(s job.HubStation, boards []job.HubBoard) doctor.Finding {
 			notes = append(notes, b.Name+": "+plaintext.OneLine(b.Note))
 		}
 	}
-	f := ok("station", "%s has %d boards", s.Name, have)
-	warn := func(why, fix, saw string, args ...any) {
-		f = doctor.Finding{What: "station", State: doctor.Warning, Saw: s.Name + fmt.Sprintf(saw, args...), Why: why, Fix: fix}
-	}
+	const what = "station"
 	switch {
 	case !s.Heard:
-		warn("its jobs wait", fmt.Sprintf("on %s: %s doctor --hub", s.Machine, host.ProgramName()), " was not heard since %s", s.At.UTC().Format(time.RFC3339))
+		return warning(what, s.Name+" was not heard since "+s.At.UTC().Format(time.RFC3339), "its jobs wait", fmt.Sprintf("on %s: %s doctor --hub", s.Machine, host.ProgramName()))
 	case s.Draining:
-		warn("it begins no jobs", fmt.Sprintf("%s station drain %s --back", host.ProgramName(), s.Name), " is draining")
+		return warning(what, s.Name+" is draining", "it begins no jobs", fmt.Sprintf("%s station drain %s --back", host.ProgramName(), s.Name))
 	case s.FreeBytes < littleSpace:
-		warn("on a full disk nothing begins", "df -h  # on "+s.Machine, " has only %s of free space", plaintext.SizeText(s.FreeBytes))
+		return warning(what, fmt.Sprintf("%s has only %s of free space", s.Name, plaintext.SizeText(s.FreeBytes)), "on a full disk nothing begins", "df -h  # on "+s.Machine)
 	case len(notes) > 0:
-		warn("these boards do not take all jobs", "correct station.yml on "+s.Machine+", or plug them in", " has %d boards:\n%s", have, strings.Join(notes, "\n"))
+		saw := fmt.Sprintf("%s has %d boards:\n%s", s.Name, have, strings.Join(notes, "\n"))
+		return warning(what, saw, "these boards do not take all jobs", "correct station.yml on "+s.Machine+", or plug them in")
 	}
-	return f
+	return ok(what, "%s has %d boards", s.Name, have)
 }
 
 // ofStationHere looks at the station of this machine: its folder, station.yml, and what its boards need.
@@ -209,11 +232,11 @@ func ofStationHere(ctx context.Context, dir, config string) []doctor.Finding {
 	findings := []doctor.Finding{runs("station here", dir, host.ProgramName()+" station"), space("station's disk", dir)}
 	c, err := station.LoadConfig(config)
 	if err != nil {
-		return append(findings, doctor.Finding{What: "station.yml", State: doctor.Stops, Saw: err.Error(), Why: "the station does not start with it", Fix: "correct the file"})
+		return append(findings, stops("station.yml", err.Error(), "the station does not start with it", "correct the file"))
 	}
 	connected := slices.DeleteFunc(slices.Sorted(maps.Keys(c.Boards)), func(name string) bool { return c.Boards[name].Port == "" })
 	if len(connected) > 0 && os.Geteuid() != 0 {
-		findings = append(findings, doctor.Finding{What: "user", State: doctor.Warning, Saw: "this user is not root", Why: "only root writes to the devices of " + strings.Join(connected, ", "), Fix: "sudo systemctl enable --now slipway-station"})
+		findings = append(findings, warning("user", "this user is not root", "only root writes to the devices of "+strings.Join(connected, ", "), "sudo systemctl enable --now slipway-station"))
 	}
 	for _, kind := range c.Virtual {
 		findings = append(findings, ofVirtual(ctx, kind))
@@ -225,11 +248,11 @@ func ofStationHere(ctx context.Context, dir, config string) []doctor.Finding {
 func ofVirtual(ctx context.Context, kind string) doctor.Finding {
 	spec, err := images.Load(kind)
 	if err != nil {
-		return doctor.Finding{What: "virtual", State: doctor.Stops, Saw: err.Error(), Why: "the station does not know the board", Fix: "correct station.yml"}
+		return stops("virtual", err.Error(), "the station does not know the board", "correct station.yml")
 	}
 	missing, err := host.Missing(ctx, qemu.HostPackages(spec)...)
 	if err != nil || len(missing) == 0 {
 		return ok("virtual", "%s has its packages", kind)
 	}
-	return doctor.Finding{What: "virtual", State: doctor.Stops, Saw: kind + " lacks " + strings.Join(missing, " "), Why: "the virtual board runs on them", Fix: host.AptLine(missing)}
+	return stops("virtual", kind+" lacks "+strings.Join(missing, " "), "the virtual board runs on them", host.AptLine(missing))
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,5 +95,30 @@ func TestLook(t *testing.T) {
 	}
 	if short, text, err := look(t, ""); err == nil || !strings.HasPrefix(short, "warning hub here\nok hub's disk\nok person\nstops hub\n") {
 		t.Errorf("of a hub that ended: %s\n%s, %v", short, text, err)
+	}
+}
+
+// A hub whose records are in another NATS needs that.
+func TestLookAtOtherNATS(t *testing.T) {
+	state := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", state)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(state, "slipway", "hub")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	form := `{"v": 1, "name": "h1", "nats": ["` + l.Addr().String() + `"]}`
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "keys.json"), nil, 0o600), os.WriteFile(filepath.Join(dir, "hub.json"), []byte(form), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if short, text, _ := look(t, ""); !strings.Contains(short, "ok hub's NATS\n") {
+		t.Errorf("of a NATS that listens: %s\n%s", short, text)
+	}
+	l.Close()
+	if short, text, _ := look(t, ""); !strings.Contains(short, "warning hub's NATS\n") || !strings.Contains(text, "refuses all requests") {
+		t.Errorf("of a NATS that does not: %s\n%s", short, text)
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +26,9 @@ import (
 
 // variable has the options of a process that is a hub, as JSON.
 const variable = "SLIPWAY_HUBTEST"
+
+// Handler makes the page of the hubs, if a package sets it before Main.
+var Handler func(ctx context.Context, h *hub.Hub, names []string, authority []byte) (http.Handler, error)
 
 // Main runs a hub and exits, if this process is one of a test. A package that calls Start calls it
 // first in its TestMain.
@@ -51,60 +56,49 @@ func Main() {
 
 // Hub is one of the hubs.
 type Hub struct {
-	Name         string // an address of this machine, which only this hub has
+	Name         string   // an address of this machine, which only this hub has
+	Also         []string // names that other hubs have, too
 	Dir          string
 	Listen, Page string
 	Cluster      []string
 	Lease        time.Duration
+	Space        int64 // of the hub's disk
 
 	t     testing.TB
 	cmd   *exec.Cmd
 	input io.Closer
-	lines chan ready
+	ready chan string // gets the token of the first admin, or "", once the hub answers
 }
-
-type ready struct{ Address, Token string }
 
 func (h *Hub) options() hub.Options {
 	return hub.Options{
-		Dir: h.Dir, Names: []string{h.Name}, Listen: h.Listen, Page: h.Page, Cluster: h.Cluster, Lease: h.Lease, Admin: "ada", Log: os.Stderr,
-		Ready: func(address, token string) { _ = json.NewEncoder(os.Stdout).Encode(ready{address, token}) },
+		Dir: h.Dir, Names: append([]string{h.Name}, h.Also...), Listen: h.Listen, Page: h.Page, Cluster: h.Cluster, Lease: h.Lease, Space: h.Space, Admin: "ada", Log: os.Stderr, Handler: Handler,
+		Ready: func(_, token string) { fmt.Println(token) },
 	}
 }
 
 // Start starts the hub's process, also after Kill.
 func (h *Hub) Start() {
 	h.t.Helper()
-	text, err := json.Marshal(h)
-	if err != nil {
-		h.t.Fatal(err)
-	}
 	h.cmd = exec.Command(os.Args[0])
+	text, err := json.Marshal(h)
 	h.cmd.Env = append(os.Environ(), variable+"="+string(text))
-	log, err := os.OpenFile(h.Log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
+	log, logErr := os.OpenFile(h.Log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	input, inErr := h.cmd.StdinPipe()
+	output, outErr := h.cmd.StdoutPipe()
+	if err := errors.Join(err, logErr, inErr, outErr); err != nil {
 		h.t.Fatal(err)
 	}
 	defer log.Close()
 	h.cmd.Stderr = log
-	if h.input, err = h.cmd.StdinPipe(); err != nil {
-		h.t.Fatal(err)
+	if h.input = input; h.cmd.Start() != nil {
+		h.t.Fatalf("the hub %s does not start", h.Name)
 	}
-	output, err := h.cmd.StdoutPipe()
-	if err == nil {
-		err = h.cmd.Start()
-	}
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.lines = make(chan ready, 1)
+	h.ready = make(chan string, 1)
 	go func() {
-		defer close(h.lines)
+		defer close(h.ready)
 		for in := bufio.NewScanner(output); in.Scan(); {
-			var r ready
-			if json.Unmarshal(in.Bytes(), &r) == nil {
-				h.lines <- r
-			}
+			h.ready <- in.Text()
 		}
 	}()
 }
@@ -115,11 +109,11 @@ func (h *Hub) Log() string { return h.Dir + ".log" }
 // Ready waits until the hub answers, and returns the token of the first admin, or "".
 func (h *Hub) Ready() (token string) {
 	h.t.Helper()
-	r, open := <-h.lines
+	token, open := <-h.ready
 	if !open {
 		h.t.Fatalf("the hub %s ended", h.Name)
 	}
-	return r.Token
+	return token
 }
 
 // Kill ends the hub's process as a loss of power does. It does nothing if the process has ended.
@@ -133,21 +127,21 @@ func (h *Hub) end(how func()) {
 		return
 	}
 	how()
-	for range h.lines { // until the output is closed
+	for range h.ready { // until the output is closed
 	}
 	_ = h.cmd.Wait()
 	h.cmd = nil
 }
 
 // New returns three hubs that do not run. The first one has no keys yet, and the others have not
-// joined. lease is that of stations.
+// joined. lease is that of stations. Each hub has another disk.
 func New(t testing.TB, lease time.Duration) (hubs [3]*Hub) {
 	t.Helper()
 	dir := t.TempDir()
 	net3 := fmt.Sprintf("127.%d.%d.", 1+rand.N(250), rand.N(250)) // nobody else is there, so a free port stays free
 	var cluster []string
 	for i := range hubs {
-		h := &Hub{t: t, Name: fmt.Sprint(net3, i+1), Lease: lease}
+		h := &Hub{t: t, Name: fmt.Sprint(net3, i+1), Lease: lease, Space: int64(4-i) << 30}
 		h.Dir = filepath.Join(dir, h.Name)
 		h.Listen, h.Page = freePort(t, h.Name), freePort(t, h.Name)
 		cluster = append(cluster, freePort(t, h.Name))
@@ -200,7 +194,7 @@ func (h *Hub) WaitForPage() {
 			return
 		}
 		select {
-		case _, open := <-h.lines:
+		case _, open := <-h.ready:
 			if !open {
 				h.t.Fatalf("the hub %s ended", h.Name)
 			}
@@ -209,10 +203,14 @@ func (h *Hub) WaitForPage() {
 	}
 }
 
-// Start starts three hubs that answer. It returns them, and what the first admin joins with.
-func Start(t testing.TB, lease time.Duration) (hubs [3]*Hub, address, token string) {
+// Start starts three hubs that answer, which all have these names, too. It returns them, and what the
+// first admin joins with.
+func Start(t testing.TB, lease time.Duration, also ...string) (hubs [3]*Hub, address, token string) {
 	t.Helper()
 	hubs = New(t, lease)
+	for _, h := range hubs {
+		h.Also = also
+	}
 	hubs[0].Start()
 	hubs[0].WaitForPage()
 	for _, h := range hubs[1:] {

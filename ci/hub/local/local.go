@@ -3,12 +3,12 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
 
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
@@ -29,51 +29,47 @@ type Options struct {
 // host is where the hub listens: nobody else reaches it.
 const host = "127.0.0.1"
 
-// Run runs both while work does, which gets an admin's connection.
+// Run runs both while work does, which gets an admin's connection. From then on this process and its
+// children know this hub alone, and not those that the user joined.
 func Run(ctx context.Context, o Options, work func(context.Context, *access.Client) error) error {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(o.Dir, 0o700), os.Setenv("XDG_STATE_HOME", filepath.Join(o.Dir, "state"))); err != nil {
 		return err
 	}
-	type answer struct{ address, token string }
-	ready := make(chan answer, 1)
+	ready := make(chan [2]string, 1)
 	return beside(ctx, func(ctx context.Context) error {
 		return hub.Run(ctx, hub.Options{
 			Dir: filepath.Join(o.Dir, "hub"), Names: []string{host}, Listen: host + ":0", Page: host + ":0", Log: io.Discard, Admin: "you", AlwaysInvite: true,
-			Handler: page.New, Ready: func(address, token string) { ready <- answer{address, token} },
+			Handler: page.New, Ready: func(address, token string) { ready <- [2]string{address, token} },
 		})
 	}, func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case r := <-ready:
-			return o.join(ctx, r.address, r.token, work)
+			return o.join(ctx, r[0], r[1], work)
 		}
 	})
 }
 
 // beside runs a program that only its context ends, while work does. It returns work's error, or that
 // of a program that ended before.
-func beside(ctx context.Context, program, work func(context.Context) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group.Go(func() error {
-		if err := program(ctx); ctx.Err() == nil {
-			return err
-		}
-		return nil
-	})
-	group.Go(func() error {
-		defer cancel()
-		return work(ctx)
-	})
-	return group.Wait()
+func beside(caller context.Context, program, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(caller)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel(nil)
+	running.Go(func() { cancel(program(ctx)) })
+	err := work(ctx)
+	if ctx.Err() != nil && caller.Err() == nil {
+		err = context.Cause(ctx)
+	}
+	return err
 }
 
 // join joins the hub as an admin, and then as a station, which runs while work does.
 func (o Options) join(ctx context.Context, address, token string, work func(context.Context, *access.Client) error) error {
 	id, err := access.Join(ctx, address, token)
-	if err != nil {
+	if err = errors.Join(err, os.Setenv(access.Variable, id.Hub)); err != nil {
 		return err
 	}
 	client, err := id.Dial(ctx)

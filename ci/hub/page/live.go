@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -36,7 +35,7 @@ type follower struct {
 
 	mu      sync.Mutex
 	last    *state
-	changed <-chan struct{}             // closed once the hub knows more than last
+	changed <-chan struct{}             // gets something when the hub knows more than last
 	events  map[string][]progress.Event // by the job's key
 	moved   bool                        // there are events that last lacks
 
@@ -79,8 +78,15 @@ func (f *follower) forgetEnded() {
 	}
 }
 
+// keepRunning gives the jobs that run their events, and drops those of others.
 func (f *follower) keepRunning(now *state) {
-	maps.DeleteFunc(f.events, func(key string, _ []progress.Event) bool { return !now.runs[key] })
+	kept := map[string][]progress.Event{}
+	for _, j := range now.jobs {
+		if all := f.events[j.Key()]; len(all) > 0 && j.State == job.Running {
+			j.events, kept[j.Key()] = all, all
+		}
+	}
+	f.events = kept
 }
 
 // look returns a state that was true at most age ago.
@@ -97,13 +103,12 @@ func (f *follower) look(age time.Duration) (*state, error) {
 			return f.last, nil
 		}
 	}
-	f.changed, f.moved = f.h.Changed(), false
+	f.moved = false
 	now, err := readState(f.ctx, f.h)
 	if err != nil {
 		return nil, err
 	}
 	f.keepRunning(now)
-	now.progress = maps.Clone(f.events)
 	f.last = now
 	return now, nil
 }
@@ -154,7 +159,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request, who job.Perso
 	for i := 1; err == nil && s.err == nil && p.h.IsStill(who); i++ {
 		s.sendParts(parts)
 		if name == "jobs/*" {
-			n, _ = p.readLog(r.Context(), who, args[0], n, func(l job.Log) { s.send("log", l.N, plaintext.Visible(l.Text)) })
+			n, _ = readLog(r.Context(), p.h, who, args[0], n, func(l job.Log) { s.send("log", l.N, plaintext.Visible(l.Text)) })
 		}
 		if i%beat == 0 {
 			c, _ := r.Cookie(cookieName) // it was there
@@ -216,9 +221,9 @@ func (s *stream) sendParts(parts []part) {
 
 // readLog calls note with the pieces of a job's log from n on, at most maxLog. It returns where the
 // log goes on, and whether there may be more. Without a log, all is right but for that.
-func (p *Page) readLog(ctx context.Context, who job.Person, id string, n uint64, note func(job.Log)) (next uint64, full bool) {
+func readLog(ctx context.Context, h *hub.Hub, who job.Person, id string, n uint64, note func(job.Log)) (next uint64, full bool) {
 	for range maxLog {
-		l, err := ask[job.Log](ctx, p.h, who, job.VerbJobLog, job.LogWish{ID: id, N: n, Now: true})
+		l, err := ask[job.Log](ctx, h, who, job.VerbJobLog, job.LogWish{ID: id, N: n, Now: true})
 		if err != nil || l.Text == "" {
 			return n, false
 		}
@@ -233,13 +238,4 @@ type shownLog struct {
 	Text string
 	Next uint64
 	Full bool // there may be more
-}
-
-// loadLog reads the log of the page's job from the query's "log" on.
-func loadLog(ctx context.Context, p *Page, who job.Person, v *view) error {
-	if !v.live { // else its pieces are events
-		n, _ := strconv.ParseUint(v.Query.Get("log"), 10, 64) // 0 is the begin
-		v.Log.Next, v.Log.Full = p.readLog(ctx, who, v.Args[0], n, func(l job.Log) { v.Log.Text += plaintext.Visible(l.Text) })
-	}
-	return nil
 }

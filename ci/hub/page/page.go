@@ -39,7 +39,6 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 
 // Page answers browsers.
 type Page struct {
-	h         *hub.Hub
 	names     []string // of the hub, in lower case
 	authority []byte   // PEM of the hub's certificate authority, for invitations
 	follower
@@ -48,7 +47,7 @@ type Page struct {
 // New returns the page of a hub that has these host names and addresses. It follows the progress of
 // jobs until ctx ends.
 func New(ctx context.Context, h *hub.Hub, names []string, authority []byte) (http.Handler, error) {
-	p := &Page{h: h, authority: authority, follower: follower{ctx: ctx, h: h, events: map[string][]progress.Event{}}}
+	p := &Page{authority: authority, follower: follower{ctx: ctx, h: h, changed: h.Changed(ctx), events: map[string][]progress.Event{}}}
 	for _, name := range names {
 		p.names = append(p.names, strings.ToLower(name))
 	}

@@ -3,6 +3,8 @@ package page
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +23,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
+	"slipway/ci/hub/hubtest"
 	"slipway/ci/job"
 	"slipway/ci/report"
 	"slipway/images/statetest"
@@ -29,7 +32,11 @@ import (
 	"slipway/layers/progress"
 )
 
-func TestMain(m *testing.M) { statetest.Main(m) }
+func TestMain(m *testing.M) {
+	hubtest.Handler = New
+	hubtest.Main()
+	statetest.Main(m)
+}
 
 type none struct{}
 
@@ -224,8 +231,9 @@ func (s *site) stranger() reader {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := s.admin.HTTP()
-	c.Jar = jar
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(s.admin.Authority))
+	c := &http.Client{Jar: jar, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s.t.Cleanup(c.CloseIdleConnections)
 	return reader{c, s.t, "https://" + s.address}
@@ -549,7 +557,7 @@ func TestNeeds(t *testing.T) {
 	full := job.Hello{Station: job.Station{V: 1, Name: "bench-2", Instance: "i", Machine: "rack 4", FreeBytes: 1 << 30}}
 	other := s.invite(job.AStation, "bench-2")
 	lease := request[job.Lease](t, other, job.VerbHello, full)
-	r.wait("/", "bench-2 has little room")
+	r.wait("/", "bench-2 has little disk space")
 	request[none](t, other, job.VerbAway, job.Alive{Instance: "i", Revision: lease.Revision})
 	r.wait("/", "bench-2 is not heard")
 }
@@ -572,7 +580,7 @@ func TestBoards(t *testing.T) {
 		want  []string
 		not   string
 	}{
-		{"", []string{"202 1.4.2, 3 1.4.1", "1 to 200 of 205", "lab-199", `href="?from=200"`}, ">lab-200<"},
+		{"", []string{"202 with 1.4.2, 3 with 1.4.1", "1 to 200 of 205", "lab-199", `href="?from=200"`}, ">lab-200<"},
 		{"?from=200", []string{"201 to 205 of 205", ">lab-204<", `href="?from=0"`}, ">lab-199<"},
 		{"?from=9999", []string{"201 to 205 of 205"}, ">lab-000<"},
 		{"?from=-5", []string{"1 to 200 of 205"}, ">lab-204<"},
@@ -855,6 +863,9 @@ func TestRolloutPage(t *testing.T) {
 		t.Errorf("POST stop = %d %s", status, text)
 	}
 	r.wait(path, "Bring onto the boards what they had before")
+	if _, text := r.get("/boards/bench-1/lab-1"); strings.Count(text, "<option>hub:orin-lab@sha256:bbb") != 1 {
+		t.Errorf("a board's page does not offer the rollout's artifact: %s", text)
+	}
 	live := r.follow(path, "")
 	for range 5 { // a form with an ID is no part that is drawn anew
 		if p := live.next("part"); strings.Contains(p.data, "Bring onto") {
@@ -933,7 +944,7 @@ func TestStateOrder(t *testing.T) {
 		t.Errorf("the board is %s after %+v; want free after the job 2", got.state, got.Last)
 	}
 	for _, heard := range []bool{true, false} {
-		stations[0].Heard = heard
+		s.byStation["s"].Heard = heard
 		v, err := (&Page{}).newView(t.Context(), s, job.Person{Role: job.Admin}, &url.URL{Path: "/jobs/5"}, true)
 		if err != nil {
 			t.Fatal(err)
@@ -977,7 +988,7 @@ func TestOwnHub(t *testing.T) {
 	s.end()
 	var p *Page
 	s.options.Handler = func(ctx context.Context, h *hub.Hub, names []string, authority []byte) (http.Handler, error) {
-		p = &Page{h: h, follower: follower{ctx: ctx, h: h, events: map[string][]progress.Event{}}}
+		p = &Page{follower: follower{ctx: ctx, h: h, changed: h.Changed(ctx), events: map[string][]progress.Event{}}}
 		return New(ctx, h, names, authority)
 	}
 	s.start()

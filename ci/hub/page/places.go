@@ -28,7 +28,7 @@ type shownPort struct {
 var portClasses = map[place.State]string{place.Pass: "good", place.Known: "good", place.Fail: "bad", place.Closed: "bad", place.Refused: "refused", place.Empty: "empty", place.Stopped: "empty"}
 
 // placesPage shows all places, or the one of a station that the query names.
-func (v *view) placesPage() bool {
+func (v *view) placesPage() error {
 	v.head("", "Places", "", "")
 	return v.show(section{ID: "places", Form: "places"})
 }
@@ -50,19 +50,19 @@ func (v *view) placeOf(b *board) shownPlace {
 	switch {
 	case !b.Heard:
 		since := ""
-		if s := v.station(b.Station); s != nil {
+		if s := v.byStation[b.Station]; s != nil {
 			since = clock(s.At)
 		}
-		p.Now = join(" since ", "not heard", since) + ": it goes on with the rows that it has, and this is old"
+		p.Now = join(" since ", "not heard", since) + ": the place continues with its rows, and this page is old"
 	case b.runs == nil:
-		p.Now = join(": ", "it does not run", b.Note)
+		p.Now = join(": ", "not running", b.Note)
 	case b.runs.Stop != "":
-		p.Now = "it ends: put in no other card"
+		p.Now = "it is ending: insert no other card"
 	}
 	if b.runs == nil {
 		return p
 	}
-	for _, e := range v.progress[b.runs.Key] {
+	for _, e := range b.runs.events {
 		if e.Step == place.TotalsStep {
 			p.Totals = plaintext.ShortLine(e.Detail)
 			continue

@@ -28,18 +28,22 @@ func framed(draw func(r *http.Request, who job.Person) ([]byte, error)) handler 
 // report is a report of a board: the one with the query's number, or the newest.
 func (p *Page) report(r *http.Request, who job.Person) ([]byte, error) {
 	n, _ := strconv.ParseUint(r.URL.Query().Get("n"), 10, 64) // 0 is the newest
-	sent, err := ask[job.Report](r.Context(), p.h, who, job.VerbReportGet, job.ReportWish{Station: r.PathValue("station"), Name: r.PathValue("name"), N: n})
-	if err != nil && !p.isAway(err) {
-		err = fmt.Errorf("%w: %w", errUnknown, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	one, err := sent.Only()
+	one, err := p.readReport(r.Context(), who, job.ReportWish{Station: r.PathValue("station"), Name: r.PathValue("name"), N: n})
 	if err != nil {
 		return nil, err
 	}
 	return report.HTML([]report.Report{one})
+}
+
+func (p *Page) readReport(ctx context.Context, who job.Person, wish job.ReportWish) (report.Report, error) {
+	sent, err := ask[job.Report](ctx, p.h, who, job.VerbReportGet, wish)
+	if err != nil && !p.isAway(err) {
+		err = fmt.Errorf("%w: %w", errUnknown, err)
+	}
+	if err != nil {
+		return report.Report{}, err
+	}
+	return sent.Only()
 }
 
 // trends are the charts of a board over its reports.
@@ -52,13 +56,8 @@ func (p *Page) trends(r *http.Request, who job.Person) ([]byte, error) {
 	runs, err := trends.FromReports(r.Context(), func(yield func(trends.Found, error) bool) {
 		for _, one := range slices.Backward(all.Reports) {
 			wish.N = one.N
-			sent, err := ask[job.Report](r.Context(), p.h, who, job.VerbReportGet, wish)
-			found := trends.Found{Name: "job " + one.ID}
-			if err == nil {
-				var got report.Report
-				got, err = sent.Only()
-				found.Report = &got
-			}
+			got, err := p.readReport(r.Context(), who, wish)
+			found := trends.Found{Name: "job " + one.ID, Report: &got}
 			if err != nil { // one that is gone meanwhile, or not readable
 				found = trends.Found{Note: found.Name + ": " + err.Error()}
 			}
@@ -78,14 +77,4 @@ func (p *Page) trends(r *http.Request, who job.Person) ([]byte, error) {
 		return nil, err
 	}
 	return found.Page()
-}
-
-// loadReports lists the reports of the page's board.
-func loadReports(ctx context.Context, p *Page, who job.Person, v *view) error {
-	if v.live {
-		return nil
-	}
-	all, err := ask[job.Reports](ctx, p.h, who, job.VerbReportList, job.ReportWish{Station: v.Args[0], Name: v.Args[1]})
-	v.Reports = all.Reports[:min(len(all.Reports), maxRows)]
-	return err
 }

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -13,19 +12,18 @@ import (
 	"slipway/layers/plaintext"
 )
 
-func (v *view) rolloutList() bool {
-	v.head("", "Rollouts", "", count(len(v.Rollouts), "rollout"))
+func (v *view) rolloutList() error {
+	v.head("", "Rollouts", "", count(len(v.rollouts), "rollout"))
 	return v.show(limited("rollouts", "Rollouts", "No rollout yet. Next: slipway fleet update BOARD hub: BUNDLE", v.rolloutRows(func(job.RolloutState) bool { return true })))
 }
 
 // rolloutRows returns the lines of rollouts that fit, the newest first.
 func (v *view) rolloutRows(fits func(job.RolloutState) bool) (all []row) {
-	for _, s := range slices.Backward(v.Rollouts) {
+	for _, s := range slices.Backward(v.rollouts) {
 		if !fits(s) {
 			continue
 		}
-		class, word := wordOf(s)
-		r := row{Class: class, Name: s.Board + ": " + job.StepNames(s.Steps), Link: "/rollouts/" + s.ID, Took: word}
+		r := row{Class: rolloutClass(s), Name: s.Board + ": " + job.StepNames(s.Steps), Link: "/rollouts/" + s.ID, Took: s.Word()}
 		r.Saw = join(" · ", count(s.Boards, "board"), s.Counts.String(), "by "+s.By, s.Why)
 		if !s.Ended {
 			r.Max, r.Value = int64(s.Boards), int64(s.Counts.Sum())
@@ -35,61 +33,46 @@ func (v *view) rolloutRows(fits func(job.RolloutState) bool) (all []row) {
 	return all
 }
 
-// wordOf returns the state of a rollout in a word, and the class of its colour.
-func wordOf(s job.RolloutState) (class, word string) {
+// rolloutClass returns the class of the colour of a rollout's state.
+func rolloutClass(s job.RolloutState) string {
 	switch {
 	case s.Ended && s.Wish == job.Cancel:
-		return "skipped", "stopped"
-	case s.Ended:
-		return plaintext.Either(s.Counts.Failed() > 0, "failed", "passed"), "ended"
-	case s.Wish == job.Pause:
-		return "failed", "paused"
-	case s.Wish == job.Cancel:
-		return "cached", "stops"
+		return "skipped"
+	case s.Ended && s.Counts.Failed() == 0:
+		return "passed"
+	case s.Ended || s.Wish == job.Pause:
+		return "failed"
 	}
-	return "cached", waveName(s.Wave, s.LastWave())
-}
-
-func waveName(wave, last int) string {
-	switch wave {
-	case 0:
-		return "canaries"
-	case last:
-		return "boards that came later"
-	}
-	return fmt.Sprintf("wave %d", wave)
+	return "cached"
 }
 
 // number returns a number for facts, "" for 0.
 func number(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
-
-// loadRollout reads the results of the page's rollout.
-func loadRollout(ctx context.Context, p *Page, who job.Person, v *view) (err error) {
-	if !slices.ContainsFunc(v.Rollouts, func(s job.RolloutState) bool { return s.ID == v.Args[0] }) {
-		return errUnknown
-	}
-	v.Rollout, err = ask[job.RolloutState](ctx, p.h, who, job.VerbRolloutShow, job.RolloutWish{ID: v.Args[0], Results: true})
-	return err
-}
 
 // canGoBack reports whether the page's rollout brought something onto boards.
 func (v *view) canGoBack() bool {
 	return v.Rollout.Ended && job.Job{Steps: v.Rollout.Steps}.ChangesBoard()
 }
 
-func (v *view) rolloutPage() bool {
-	s := v.Rollout
-	class, word := wordOf(s)
-	v.head(class, s.Board+": "+job.StepNames(s.Steps), word, join(" · ", count(s.Boards, "board"), s.Counts.String()))
-	about := section{ID: "rollout", Title: "The rollout", Facts: facts("State", join(": ", word, s.Why), "By", s.By, "Changed by", s.WishBy, "Began", clock(s.Began), "Artifact", s.Artifact, "Boards", plaintext.Either(s.Pattern == "", "all of the kind", s.Pattern),
-		"Takes back", s.From, "Boards not heard", number(s.Unheard), "Canaries", number(s.Canary), "Pauses after failures", number(s.StopAfter))}
+func (v *view) rolloutPage() error {
+	if !slices.ContainsFunc(v.rollouts, func(s job.RolloutState) bool { return s.ID == v.Args[0] }) {
+		return errUnknown
+	}
+	s, err := ask[job.RolloutState](v.ctx, v.h, v.Who, job.VerbRolloutShow, job.RolloutWish{ID: v.Args[0], Results: true})
+	if err != nil {
+		return err
+	}
+	v.Rollout = s
+	v.head(rolloutClass(s), s.Board+": "+job.StepNames(s.Steps), s.Word(), join(" · ", count(s.Boards, "board"), s.Counts.String()))
+	about := section{ID: "rollout", Title: "The rollout", Facts: facts("State", join(": ", s.Word(), s.Why), "By", s.By, "Changed by", s.WishBy, "Began", clock(s.Began), "Artifact", s.Artifact, "Boards", plaintext.Either(s.Pattern == "", "all of the kind", s.Pattern),
+		"Takes back", s.From, "Boards not heard", number(s.Unheard), "Canaries", number(s.Canary), "Failures until it pauses", number(s.StopAfter))}
 	if v.May(job.VerbRolloutWish) {
 		about.Form = "rollout"
 	}
 	waves, boards := v.waveRows()
 	all := []section{{ID: "waves", Title: "Waves", Rows: waves}, about}
 	if v.canGoBack() && v.May(job.VerbRolloutBack) { // it stays, as it has the ID of what it begins
-		all = append(all, section{ID: "back", Title: "Back", Form: "back", Still: true})
+		all = append(all, section{ID: "back", Title: "Go back", Form: "back", Still: true})
 	}
 	return v.show(append(all, limited("causes", "Failures by cause", "No board failed.", v.causeRows()), limited("boards", "Boards", "", boards), section{ID: "outcome", Title: "All boards and checks", Form: "outcome", Still: true})...)
 }
@@ -101,7 +84,7 @@ func (v *view) waveRows() (waves, boards []row) {
 	counts := make([]map[string]int, last+1)
 	for wave := range counts {
 		counts[wave] = map[string]int{}
-		waves = append(waves, row{Class: plaintext.Either(wave <= v.Rollout.Wave, "passed", "skipped"), Name: waveName(wave, last)})
+		waves = append(waves, row{Class: plaintext.Either(wave <= v.Rollout.Wave, "passed", "skipped"), Name: v.Rollout.WaveName(wave)})
 	}
 	for _, r := range v.Rollout.Results {
 		class, word, link := "skipped", plaintext.Either(r.State == "", "to come", string(r.State)), "/boards/"+r.Station+"/"+r.Name
@@ -153,13 +136,7 @@ func (p *Page) outcome(r *http.Request, who job.Person) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, reports, err := s.Outcome(func(w job.ReportWish) (report.Report, error) {
-		sent, err := ask[job.Report](r.Context(), p.h, who, job.VerbReportGet, w)
-		if err != nil {
-			return report.Report{}, err
-		}
-		return sent.Only()
-	})
+	o, reports, err := s.Outcome(func(w job.ReportWish) (report.Report, error) { return p.readReport(r.Context(), who, w) })
 	if err != nil {
 		return nil, err
 	}

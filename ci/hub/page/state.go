@@ -17,21 +17,28 @@ import (
 
 // state is what the hub knew at a moment, as pages need it. Nobody changes it.
 type state struct {
-	made     time.Time
-	Stations []job.HubStation
-	Jobs     []*shownJob // the one that changed last first
-	Rollouts []job.RolloutState
-	boards   []*board
-	byBoard  map[string]*board // by key
-	runs     map[string]bool   // keys of jobs that run
-	progress map[string][]progress.Event
+	made      time.Time
+	stations  []*shownStation
+	jobs      []*shownJob // the one that changed last first
+	rollouts  []job.RolloutState
+	boards    []*board
+	byBoard   map[string]*board // by key
+	byStation map[string]*shownStation
+	byJob     map[string]*shownJob
 }
 
-// shownJob is a job, its key, and when it was last changed, by the engine's clock.
+// shownStation is a station with its boards and jobs.
+type shownStation struct {
+	job.HubStation
+	boards []*board
+	jobs   []*shownJob
+}
+
+// shownJob is a job, and when it was last changed, by the engine's clock.
 type shownJob struct {
 	job.Job
-	Key string
-	At  time.Time
+	At     time.Time
+	events []progress.Event // the newest of each step, while it runs
 }
 
 // board is a board with its jobs, the one that changed last first.
@@ -46,29 +53,44 @@ type board struct {
 // thePage asks what all pages show.
 var thePage = job.Person{Name: "page", Role: job.Viewer}
 
+// listOf asks the hub for a list, part after part.
+func listOf[List any](ctx context.Context, h *hub.Hub, verb string) (List, error) {
+	return job.ReadList(job.ListWish{}, func(w job.ListWish) (List, error) { return ask[List](ctx, h, thePage, verb, w) })
+}
+
 // readState asks the hub what it knows.
 func readState(ctx context.Context, h *hub.Hub) (*state, error) {
-	boards, err := ask[job.BoardList](ctx, h, thePage, job.VerbBoardList, struct{}{})
+	boards, err := listOf[job.BoardList](ctx, h, job.VerbBoardList)
 	stations, err2 := ask[job.StationList](ctx, h, thePage, job.VerbStationList, struct{}{})
-	jobs, err3 := ask[job.Changes](ctx, h, thePage, job.VerbJobList, struct{}{})
+	jobs, err3 := listOf[job.Changes](ctx, h, job.VerbJobList)
 	rollouts, err4 := ask[job.Rollouts](ctx, h, thePage, job.VerbRollouts, struct{}{})
 	s := newState(boards.Boards, stations.Stations, jobs.Jobs)
-	s.Rollouts = rollouts.Rollouts
+	s.rollouts = rollouts.Rollouts
 	return s, errors.Join(err, err2, err3, err4)
 }
 
 func newState(boards []job.HubBoard, stations []job.HubStation, jobs []job.Change) *state {
-	s := &state{Stations: stations, made: time.Now(), byBoard: map[string]*board{}, runs: map[string]bool{}}
+	s := &state{made: time.Now(), byBoard: map[string]*board{}, byStation: map[string]*shownStation{}, byJob: map[string]*shownJob{}}
+	for _, known := range stations {
+		st := &shownStation{HubStation: known}
+		s.stations, s.byStation[st.Name] = append(s.stations, st), st
+	}
 	for _, known := range boards {
 		b := &board{HubBoard: known}
 		s.boards, s.byBoard[bus.Key(b.Station, b.Name)] = append(s.boards, b), b
+		if st := s.byStation[b.Station]; st != nil {
+			st.boards = append(st.boards, b)
+		}
 	}
 	slices.SortFunc(jobs, func(a, b job.Change) int { // the IDs of a rollout's jobs say no time
 		return cmp.Or(b.At.Compare(a.At), strings.Compare(b.Job.ID, a.Job.ID))
 	})
 	for _, c := range jobs {
-		j := &shownJob{c.Job, c.Job.Key(), c.At}
-		s.Jobs, s.runs[j.Key] = append(s.Jobs, j), j.State == job.Running
+		j := &shownJob{Job: c.Job, At: c.At}
+		s.jobs, s.byJob[j.ID] = append(s.jobs, j), j
+		if st := s.byStation[j.Station]; st != nil {
+			st.jobs = append(st.jobs, j)
+		}
 		if b := s.byBoard[bus.Key(j.Station, j.Name)]; b != nil {
 			b.add(j)
 		}
@@ -121,29 +143,18 @@ func (b *board) row() row {
 	return r
 }
 
-// jobRow returns a job's line in a table, with the bar of what it does now.
-func (s *state) jobRow(j *shownJob) row {
-	r := row{Class: jobClass(j), Name: j.Subject() + ": " + job.StepNames(j.Steps), Link: "/jobs/" + j.ID, Took: clock(j.At)}
-	r.Saw = join(" · ", jobState(j), j.Station, "by "+j.By)
-	if events := s.progress[j.Key]; j.State == job.Running && len(events) > 0 {
-		now := eventRow(events[len(events)-1])
+// row returns a job's line in a table, with the bar of what it does now.
+func (j *shownJob) row() row {
+	r := row{Class: j.class(), Name: j.Subject() + ": " + job.StepNames(j.Steps), Link: "/jobs/" + j.ID, Took: clock(j.At)}
+	r.Saw = join(" · ", j.Word(), j.Station, "by "+j.By)
+	if n := len(j.events); n > 0 {
+		now := eventRow(j.events[n-1])
 		r.Saw, r.Max, r.Value = join(" · ", r.Saw, now.Name, now.Saw), now.Max, now.Value
 	}
 	return r
 }
 
-// jobState returns a job's state, or the kind of its result.
-func jobState(j *shownJob) string {
-	switch {
-	case j.Result != nil:
-		return string(j.Result.Kind)
-	case j.State == job.Running && j.Stop != "":
-		return "stops"
-	}
-	return string(j.State)
-}
-
-func jobClass(j *shownJob) string {
+func (j *shownJob) class() string {
 	switch {
 	case j.State == job.Running:
 		return "cached"
@@ -164,13 +175,7 @@ func eventRow(e progress.Event) row {
 
 // join joins the words that are not "".
 func join(between string, words ...string) string {
-	var all []string
-	for _, word := range words {
-		if word != "" {
-			all = append(all, word)
-		}
-	}
-	return strings.Join(all, between)
+	return strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), between)
 }
 
 func clock(t time.Time) string {

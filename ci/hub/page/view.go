@@ -23,6 +23,8 @@ import (
 // view is a page: a state, what a reader asked of it, and its head and sections.
 type view struct {
 	*state
+	ctx    context.Context
+	h      *hub.Hub
 	Who    job.Person
 	Args   []string // names in the path
 	Query  url.Values
@@ -31,7 +33,6 @@ type view struct {
 	live   bool   // only the parts that follow what happens
 
 	People []job.Person
-	audit  []hub.Record
 	Log    shownLog
 	Pages  [][2]string // links to more of a list
 
@@ -62,42 +63,28 @@ type row struct {
 	Max, Value                         int64 // of a bar
 }
 
-// kind makes a page, and reports whether the hub knows what it is of.
-type kind struct {
-	make func(v *view) bool
-	load func(ctx context.Context, p *Page, who job.Person, v *view) error // what is not in a state
-	once bool                                                              // the page does not follow what happens
+// kinds make all pages by path, with * for a name.
+var kinds = map[string]func(v *view) error{
+	"": (*view).home, "boards": (*view).boardList, "boards/*/*": (*view).boardPage, "rollouts": (*view).rolloutList, "rollouts/*": (*view).rolloutPage,
+	"stations": (*view).stationList, "stations/*": (*view).stationPage, "jobs/*": (*view).jobPage, "places": (*view).placesPage,
+	"people": (*view).peoplePage, "log": (*view).auditPage,
 }
 
-// kinds are all pages by path, with * for a name.
-var kinds = map[string]kind{
-	"": {make: (*view).home}, "boards": {make: (*view).boardList}, "boards/*/*": {make: (*view).boardPage, load: loadReports},
-	"rollouts": {make: (*view).rolloutList}, "rollouts/*": {make: (*view).rolloutPage, load: loadRollout},
-	"stations": {make: (*view).stationList}, "stations/*": {make: (*view).stationPage}, "jobs/*": {make: (*view).jobPage, load: loadLog},
-	"places": {make: (*view).placesPage},
-	"people": {(*view).peoplePage, loadPeople, true}, "log": {(*view).auditPage, loadAudit, true},
-}
+// unfollowed are the pages that do not follow what happens.
+var unfollowed = []string{"people", "log"}
 
 // newView returns the page of an address as somebody may see it.
 func (p *Page) newView(ctx context.Context, s *state, who job.Person, uri *url.URL, live bool) (*view, error) {
 	name, args := find(uri.Path)
-	k, known := kinds[name]
-	if !known || live && k.once {
+	fill, follows := kinds[name], !slices.Contains(unfollowed, name)
+	if fill == nil || live && !follows {
 		return nil, errUnknown
 	}
-	v := &view{state: s, Who: who, Args: args, Query: uri.Query(), live: live}
-	if !k.once {
+	v := &view{state: s, ctx: ctx, h: p.h, Who: who, Args: args, Query: uri.Query(), live: live}
+	if follows {
 		v.Events = "/events?page=" + url.QueryEscape(uri.RequestURI())
 	}
-	if k.load != nil {
-		if err := k.load(ctx, p, who, v); err != nil {
-			return nil, err
-		}
-	}
-	if !k.make(v) {
-		return nil, errUnknown
-	}
-	return v, nil
+	return v, fill(v)
 }
 
 // draw renders the head and the sections of a page.
@@ -132,36 +119,36 @@ func limited(id, title, otherwise string, rows []row) section {
 	return s
 }
 
-func (v *view) home() bool {
+func (v *view) home() error {
 	needs := v.needs()
-	v.head("passed", "Hub", "nothing needs you", count(len(v.boards), "board")+" at "+count(len(v.Stations), "station"))
+	v.head("passed", "Hub", "nothing needs you", count(len(v.boards), "board")+" at "+count(len(v.stations), "station"))
 	if n := len(needs); n > 0 {
 		v.Class, v.Verdict = "failed", count(n, "thing")+plaintext.Either(n == 1, " needs you", " need you")
 	}
 	active := append(v.rolloutRows(func(s job.RolloutState) bool { return !s.Ended && s.Wish != job.Pause }), v.active()...)
-	return v.show(limited("needs", "Needs you", "Nothing needs you.", needs), limited("jobs", "Running and waiting", "No job runs or waits.", active), limited("stations", "Stations", noStations, v.stationRows()))
+	return v.show(limited("needs", "Needs you", "Nothing needs you.", needs), limited("jobs", "Running and waiting", "No job runs or waits.", active), limited("stations", "Stations", noStations, rowsOf(v.stations)))
 }
 
 func (v *view) head(class, title, verdict, line string) {
 	v.Class, v.Title, v.Verdict, v.Line = class, title, verdict, line
 }
 
-func (v *view) show(sections ...section) bool {
+func (v *view) show(sections ...section) error {
 	v.sections = sections
-	return true
+	return nil
 }
 
 const noStations = "No station has joined. Next, as an admin: slipway hub invite station NAME"
 
 // needs returns what somebody must look at.
 func (v *view) needs() (all []row) {
-	for _, s := range v.Stations {
+	for _, s := range v.stations {
 		r := row{Class: "failed", Link: "/stations/" + s.Name}
 		switch {
 		case !s.Heard:
-			r.Name, r.Saw, r.Next = s.Name+" is not heard", s.Machine, "look at the machine, then: slipway station"
+			r.Name, r.Saw, r.Next = s.Name+" is not heard", s.Machine, "look at that machine, and start it there: slipway station"
 		case s.FreeBytes > 0 && s.FreeBytes < lowDisk:
-			r.Name, r.Saw, r.Next = s.Name+" has little room", plaintext.SizeText(s.FreeBytes)+" are free on "+s.Machine, "make room on the disk of its state folder"
+			r.Name, r.Saw, r.Next = s.Name+" has little disk space", plaintext.SizeText(s.FreeBytes)+" are free on "+s.Machine, "free space on the disk of its state folder"
 		default:
 			continue
 		}
@@ -187,41 +174,44 @@ func (v *view) needs() (all []row) {
 // active returns the jobs that run, then those that wait, the oldest first.
 func (v *view) active() (all []row) {
 	for _, state := range []job.State{job.Running, job.Queued} {
-		for _, j := range slices.Backward(v.Jobs) {
+		for _, j := range slices.Backward(v.jobs) {
 			if j.State == state {
-				all = append(all, v.jobRow(j))
+				all = append(all, j.row())
 			}
 		}
 	}
 	return all
 }
 
-func (v *view) stationRows() (all []row) {
-	for _, s := range v.Stations {
-		counts := map[string]int{}
-		for _, b := range v.boards {
-			if b.Station == s.Name {
-				counts[b.state]++
-			}
-		}
-		r := row{Class: "passed", Name: s.Name, Link: "/stations/" + s.Name, Saw: join(" · ", countWords(counts), plaintext.Either(s.Builds, "builder for "+s.Arch, ""), s.Machine, s.Program)}
-		if !s.Heard {
-			r.Class, r.Took = "failed", "not heard"
-		} else if s.Draining {
-			r.Class, r.Took = "skipped", "takes no jobs"
-		}
-		all = append(all, r)
+func (s *shownStation) row() row {
+	counts := map[string]int{}
+	for _, b := range s.boards {
+		counts[b.state]++
 	}
-	return all
+	r := row{Class: "passed", Name: s.Name, Link: "/stations/" + s.Name, Saw: join(" · ", countWords(counts), plaintext.Either(s.Builds, "builder for "+s.Arch, ""), s.Machine, s.Program)}
+	if !s.Heard {
+		r.Class, r.Took = "failed", "not heard"
+	} else if s.Draining {
+		r.Class, r.Took = "skipped", "takes no jobs"
+	}
+	return r
 }
 
-func (v *view) stationList() bool {
-	v.head("", "Stations", "", count(len(v.Stations), "station"))
-	return v.show(section{ID: "stations", Title: "Stations", Rows: v.stationRows(), Else: noStations})
+// rowsOf returns the lines of all.
+func rowsOf[T interface{ row() row }](all []T) (rows []row) {
+	for _, one := range all {
+		rows = append(rows, one.row())
+	}
+	return rows
+}
+
+func (v *view) stationList() error {
+	v.head("", "Stations", "", count(len(v.stations), "station"))
+	return v.show(section{ID: "stations", Title: "Stations", Rows: rowsOf(v.stations), Else: noStations})
 }
 
 // boardList shows the boards that a filter wants, and which versions they run.
-func (v *view) boardList() bool {
+func (v *view) boardList() error {
 	words, state := strings.Fields(strings.ToLower(v.Query.Get("q"))), v.Query.Get("state")
 	found := slices.DeleteFunc(slices.Clone(v.boards), func(b *board) bool {
 		lacks := func(word string) bool { return !strings.Contains(b.text, word) }
@@ -229,10 +219,8 @@ func (v *view) boardList() bool {
 	})
 	from, _ := strconv.Atoi(v.Query.Get("from")) // 0 if it is no number
 	from = max(0, min(from, len(found)-1)) / pageSize * pageSize
-	list := section{ID: "boards", Title: "Boards", Form: "pages", Else: "No board is like that.", Aside: fmt.Sprintf("%d to %d of %d", min(from+1, len(found)), min(from+pageSize, len(found)), len(found))}
-	for _, b := range found[from:min(from+pageSize, len(found))] {
-		list.Rows = append(list.Rows, b.row())
-	}
+	to := min(from+pageSize, len(found))
+	list := section{ID: "boards", Title: "Boards", Form: "pages", Else: "No board is like that.", Aside: fmt.Sprintf("%d to %d of %d", min(from+1, to), to, len(found)), Rows: rowsOf(found[from:to])}
 	for _, p := range []struct {
 		name string
 		from int
@@ -251,7 +239,7 @@ func (v *view) boardList() bool {
 func spread(boards []*board) string {
 	counts := map[string]int{}
 	for _, b := range boards {
-		counts[cmp.Or(plaintext.ShortLine(b.Runs), "unknown")]++
+		counts["with "+cmp.Or(plaintext.ShortLine(b.Runs), "an unknown version")]++
 	}
 	return countWords(counts)
 }
@@ -279,22 +267,31 @@ func (v *view) States() []string { return slices.Sorted(maps.Keys(boardStates)) 
 // Board returns the page's board, nil if the hub does not know it.
 func (v *view) Board() *board { return v.byBoard[bus.Key(v.Args...)] }
 
-func (v *view) boardPage() bool {
+func (v *view) boardPage() error {
 	b := v.Board()
 	if b == nil {
-		return false
+		return errUnknown
 	}
 	facts := facts("Kind", b.Board.Board, "Station", b.Station, "Runs", b.Runs, "Device", b.Device, "Serial", b.Serial, "Labels", strings.Join(b.Labels, " "), "On its device", b.Shows, "Note", b.Note)
 	v.head(b.class, b.Name, b.state, b.Board.Board+" at "+b.Station)
-	at := slices.DeleteFunc(v.stationRows(), func(r row) bool { return r.Name != b.Station })
-	all := []section{{ID: "board", Title: "The board", Facts: facts, Rows: at}}
+	all := []section{{ID: "board", Title: "The board", Facts: facts}}
+	if st := v.byStation[b.Station]; st != nil {
+		all[0].Rows = []row{st.row()}
+	}
 	if b.Open && v.May(job.VerbNameDevice) {
 		all = append(all, section{ID: "name", Title: "Name the device", Form: "name", Still: true})
+	}
+	if !v.live { // it is not drawn anew
+		known, err := ask[job.Reports](v.ctx, v.h, v.Who, job.VerbReportList, job.ReportWish{Station: b.Station, Name: b.Name})
+		if err != nil {
+			return err
+		}
+		v.Reports = known.Reports[:min(len(known.Reports), maxRows)]
 	}
 	if v.May(job.VerbJobAdd) && len(b.Does) > 0 {
 		all = append(all, section{ID: "begin", Title: "Begin a job", Form: "begin", Still: true})
 	}
-	return v.show(append(all, v.jobsOf(b.jobs), section{ID: "report", Title: "Reports", Form: "report", Still: true})...)
+	return v.show(append(all, jobsOf(b.jobs), section{ID: "report", Title: "Reports", Form: "report", Still: true})...)
 }
 
 // facts returns names and values in turn, without those whose value is "".
@@ -307,12 +304,18 @@ func facts(all ...string) (named [][2]string) {
 	return named
 }
 
-func (v *view) jobsOf(jobs []*shownJob) section {
-	var rows []row
-	for _, j := range jobs {
-		rows = append(rows, v.jobRow(j))
+func jobsOf(jobs []*shownJob) section {
+	return limited("jobs", "Jobs", "No job in the last 7 days.", rowsOf(jobs))
+}
+
+// Artifacts returns those that jobs brought onto boards of the page's kind, the last one first.
+func (v *view) Artifacts() (all []string) {
+	for _, j := range v.jobs {
+		if len(all) < maxRows && j.Artifact != "" && j.Board == v.Board().Board.Board && !slices.Contains(all, j.Artifact) {
+			all = append(all, j.Artifact)
+		}
 	}
-	return limited("jobs", "Jobs", "No job in the last 7 days.", rows)
+	return all
 }
 
 // Then returns what can follow a step in one job of the page's board.
@@ -326,19 +329,12 @@ func (v *view) Then(do job.Do) (all []job.Do) {
 }
 
 // Station returns the page's station, nil if the hub does not know it.
-func (v *view) Station() *job.HubStation { return v.station(v.Args[0]) }
+func (v *view) Station() *shownStation { return v.byStation[v.Args[0]] }
 
-func (v *view) station(name string) *job.HubStation {
-	if i := slices.IndexFunc(v.Stations, func(s job.HubStation) bool { return s.Name == name }); i >= 0 {
-		return &v.Stations[i]
-	}
-	return nil
-}
-
-func (v *view) stationPage() bool {
+func (v *view) stationPage() error {
 	s := v.Station()
 	if s == nil {
-		return false
+		return errUnknown
 	}
 	v.head(plaintext.Either(s.Heard, "passed", "failed"), s.Name, plaintext.Either(s.Heard, "heard", "not heard"), s.Machine)
 	about := section{ID: "station", Title: "The station", Facts: facts("Machine", s.Machine, "Program", s.Program, "Architecture", s.Arch, "Builds", plaintext.Either(s.Builds, "it takes them", ""), "Jobs at once", strconv.Itoa(s.Parallel),
@@ -346,30 +342,18 @@ func (v *view) stationPage() bool {
 	if v.May(job.VerbDrain) {
 		about.Form = "drain"
 	}
-	var boards []row
-	for _, b := range v.boards {
-		if b.Station == s.Name {
-			boards = append(boards, b.row())
-		}
-	}
-	jobs := slices.DeleteFunc(slices.Clone(v.Jobs), func(j *shownJob) bool { return j.Station != s.Name })
-	return v.show(about, limited("boards", "Boards", "It has no boards.", boards), v.jobsOf(jobs))
+	return v.show(about, limited("boards", "Boards", "It has no boards.", rowsOf(s.boards)), jobsOf(s.jobs))
 }
 
 // Job returns the page's job, nil if the hub does not know it.
-func (v *view) Job() *shownJob {
-	if i := slices.IndexFunc(v.Jobs, func(j *shownJob) bool { return j.ID == v.Args[0] }); i >= 0 {
-		return v.Jobs[i]
-	}
-	return nil
-}
+func (v *view) Job() *shownJob { return v.byJob[v.Args[0]] }
 
-func (v *view) jobPage() bool {
+func (v *view) jobPage() error {
 	j := v.Job()
 	if j == nil {
-		return false
+		return errUnknown
 	}
-	v.head(jobClass(j), j.Subject()+": "+job.StepNames(j.Steps), jobState(j), join(", ", plaintext.Either(j.Station == "", "", "at "+j.Station), "by "+j.By))
+	v.head(j.class(), j.Subject()+": "+job.StepNames(j.Steps), j.Word(), join(", ", plaintext.Either(j.Station == "", "", "at "+j.Station), "by "+j.By))
 	about := section{ID: "job", Title: "The job", Facts: facts("State", string(j.State), "Since", clock(j.At), "Board", j.Board+" "+j.Subject(), "Artifact", j.Artifact, "Stop", string(j.Stop), "Stopped by", j.StopBy)}
 	if r := j.Result; r != nil {
 		about.Facts = append(about.Facts, facts("Result", string(r.Kind), "Saw", r.Saw, "Next", plaintext.Either(r.Kind == fleet.Other, "see the log below", r.Kind.Next()), "Checks", plaintext.Either(r.Checks > 0, fmt.Sprintf("%d of %d passed", r.Passed, r.Checks), ""),
@@ -380,11 +364,15 @@ func (v *view) jobPage() bool {
 	if b := v.byBoard[bus.Key(j.Station, j.Name)]; b != nil {
 		about.Rows = []row{b.row()}
 	}
-	return v.show(section{ID: "steps", Title: "Steps", Rows: v.stepRows(j)}, about, section{ID: "log-box", Title: "Log", Form: "log", Still: true})
+	if !v.live { // else the pieces of the log are events
+		n, _ := strconv.ParseUint(v.Query.Get("log"), 10, 64) // 0 is the begin
+		v.Log.Next, v.Log.Full = readLog(v.ctx, v.h, v.Who, j.ID, n, func(l job.Log) { v.Log.Text += plaintext.Visible(l.Text) })
+	}
+	return v.show(section{ID: "steps", Title: "Steps", Rows: j.stepRows()}, about, section{ID: "log-box", Title: "Log", Form: "log", Still: true})
 }
 
 // stepRows returns the steps of a job, and how far the commands say that they are.
-func (v *view) stepRows(j *shownJob) (all []row) {
+func (j *shownJob) stepRows() (all []row) {
 	for i, s := range j.Steps {
 		r := row{Class: "skipped", Name: string(s.Do)}
 		if j.Result != nil && i < len(j.Result.Steps) {
@@ -394,7 +382,7 @@ func (v *view) stepRows(j *shownJob) (all []row) {
 		}
 		all = append(all, r)
 	}
-	for _, e := range v.progress[j.Key] {
+	for _, e := range j.events {
 		all = append(all, eventRow(e))
 	}
 	return all
@@ -402,41 +390,45 @@ func (v *view) stepRows(j *shownJob) (all []row) {
 
 // Lost reports whether the station of the page's job is not heard.
 func (v *view) Lost() bool {
-	s := v.station(v.Job().Station)
+	s := v.byStation[v.Job().Station]
 	return s == nil || !s.Heard
 }
 
-func (v *view) peoplePage() bool {
+func (v *view) peoplePage() error {
+	all, err := ask[job.People](v.ctx, v.h, v.Who, job.VerbPeople, struct{}{})
+	if err != nil {
+		return err
+	}
+	v.People = append(all.People, all.Invited...)
 	s := section{ID: "people", Title: "People and stations", Form: "people"}
 	for _, p := range v.People {
 		r := row{Class: "passed", Name: p.Name, Saw: join(" · ", string(p.Role), plaintext.Either(p.By == "", "", "by "+p.By)), Took: clock(p.Since)}
-		if p.Key == "" {
+		switch {
+		case !p.Until.IsZero():
+			r.Class, r.Saw = "cached", r.Saw+" · invited until "+clock(p.Until)
+		case p.Key == "":
 			r.Class, r.Saw = "skipped", r.Saw+" · removed"
 		}
 		s.Rows = append(s.Rows, r)
 	}
-	v.head("", "People", "", "who may ask this hub")
+	v.head("", "People", "", "who may use this hub, and since when")
 	return v.show(s)
 }
 
-func loadPeople(ctx context.Context, p *Page, who job.Person, v *view) error {
-	all, err := ask[job.People](ctx, p.h, who, job.VerbPeople, struct{}{})
-	v.People = all.People
-	return err
-}
-
-func (v *view) auditPage() bool {
+func (v *view) auditPage() error {
+	before, _ := strconv.ParseUint(v.Query.Get("before"), 10, 64) // none is the newest
+	all, err := ask[hub.Audit](v.ctx, v.h, v.Who, job.VerbAudit, job.ListWish{Before: before})
+	if err != nil {
+		return err
+	}
 	s := section{ID: "audit", Title: "Audit", Aside: "the newest first"}
-	for _, a := range slices.Backward(v.audit) {
+	if all.First > 1 {
+		s.Form, v.Pages = "pages", [][2]string{{"older", fmt.Sprintf("?before=%d", all.First)}}
+	}
+	for _, a := range slices.Backward(all.Records) {
 		class := plaintext.Either(a.Refused == "", "passed", "failed")
 		s.Rows = append(s.Rows, row{Class: class, Name: a.Who + ": " + a.Verb, Saw: plaintext.ShortLine(cmp.Or(a.Refused, strings.Trim(a.What, "{}"))), Took: clock(a.At)})
 	}
-	v.head("", "Log", "", "who wanted what, and what was refused")
+	v.head("", "Log", "", "who asked for which change, and what was refused")
 	return v.show(s)
-}
-
-func loadAudit(ctx context.Context, p *Page, who job.Person, v *view) error {
-	all, err := ask[hub.Audit](ctx, p.h, who, job.VerbAudit, struct{}{})
-	v.audit = all.Records
-	return err
 }
