@@ -345,7 +345,8 @@ func table[T any](w io.Writer, title string, all []T, cells func(T) []any) error
 }
 
 func hubRemoveCommand() *Command {
-	c := New("remove NAME", "Refuse a person or a station from now on, end its connections, and withdraw its invitations")
+	c := New("remove NAME", "Refuse a person or a station from now on")
+	c.Long = `Its connections end at once, and its invitations hold no more.`
 	c.Example = `slipway hub remove bench-3`
 	return c.wishes(job.VerbRemove, func(words []string) any { return job.Person{Name: words[0]} })
 }
