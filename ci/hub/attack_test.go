@@ -154,8 +154,12 @@ func TestReplayedRequests(t *testing.T) {
 		verb string
 		in   any
 	}{
-		{admin, job.VerbJobAdd, wish}, {station, job.VerbClaim, claim}, {station, job.VerbEnd, end}, {station, job.VerbEnd, late},
-		{station, job.VerbRestore, restore}, {admin, job.VerbJobStop, job.StopWish{ID: wish.ID, How: job.Now}},
+		{admin, job.VerbJobAdd, wish},
+		{station, job.VerbClaim, claim},
+		{station, job.VerbEnd, end},
+		{station, job.VerbEnd, late},
+		{station, job.VerbRestore, restore},
+		{admin, job.VerbJobStop, job.StopWish{ID: wish.ID, How: job.Now}},
 		{station, job.VerbAlive, job.Alive{Instance: "i1", Epoch: 0, Revision: lease.Revision}},
 	} {
 		for range 2 {
