@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,6 +20,7 @@ import (
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // Engine is the JetStream in which hubs keep what they know: that of this process, or another NATS.
@@ -28,39 +30,49 @@ type Engine struct {
 	Theirs   bool // it is another NATS: streams that are there stay as they are
 }
 
+// spaceLag is how long the servers of another NATS may not know of space that was given back.
+const spaceLag = 30 * time.Second
+
 // NewStream makes a stream, unless it is there. One that is there keeps its MaxBytes, because whoever
 // made it knew the disks of all servers. Its other settings are set, or compared on another NATS.
 func NewStream(ctx context.Context, e Engine, c jetstream.StreamConfig) (jetstream.Stream, error) {
 	c.Replicas = e.Replicas
-	s, err := Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) {
-		s, err := e.Stream(ctx, c.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return e.CreateStream(ctx, c)
-		}
-		if err != nil {
-			return nil, err
-		}
-		have, want := s.CachedInfo().Config, c
-		if e.Theirs || have.MaxBytes > 0 || int64(s.CachedInfo().State.Bytes) > c.MaxBytes { // a hub of an earlier release set none
-			want.MaxBytes = have.MaxBytes
-		}
-		other := differs(have, want)
-		switch {
-		case other == "":
-			return s, nil
-		case e.Theirs:
-			return nil, fmt.Errorf("it is there with other settings, %s\nnext: nats stream info %s  # change or remove it, or give the hub an account of its own", other, c.Name)
-		}
-		now, err := e.UpdateStream(ctx, want)
-		if isFull(err) {
-			return s, nil
-		}
-		return now, err
-	})
+	began := time.Now()
+	s, err := Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) { return e.makeStream(ctx, c) })
+	for isFull(err) && e.Theirs && time.Since(began) < spaceLag && run.Sleep(ctx, time.Second) == nil {
+		s, err = Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) { return e.makeStream(ctx, c) })
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make the stream %s: %w", c.Name, err)
 	}
 	return s, nil
+}
+
+// makeStream is one attempt of NewStream.
+func (e Engine) makeStream(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	s, err := e.Stream(ctx, c.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return e.CreateStream(ctx, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	have, want := s.CachedInfo().Config, c
+	if e.Theirs || have.MaxBytes > 0 || int64(s.CachedInfo().State.Bytes) > c.MaxBytes { // a hub of an earlier release set none
+		want.MaxBytes = have.MaxBytes
+	}
+	other := differs(have, want)
+	switch {
+	case other == "":
+		return s, nil
+	case e.Theirs:
+		return nil, fmt.Errorf("it is there with other settings, %s\nnext: nats stream info %s  # change or remove it, or give the hub an account of its own", other, c.Name)
+	}
+	now, err := e.UpdateStream(ctx, want)
+	if isFull(err) {
+		return s, nil
+	}
+	return now, err
 }
 
 // differs returns the first setting in which a stream is not as it is wanted, or "".
