@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,7 @@ slipway hub --nats=nats://nats.example.com --creds=hub.creds  # records in anoth
 			progress.Release(ctx)
 			writeReady(stdout, address, token)
 		}
+		debug.SetGCPercent(50) // a hub is always on: less memory for a little more work
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
 	return c.with(hubOpenCommand(), hubBoardsCommand(), hubReportCommand(), newGroup("invite", "Invite a person, a station or another hub", hubInvitePersonCommand(), hubInviteStationCommand(), hubInviteHubCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand(),

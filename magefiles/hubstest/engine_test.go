@@ -192,9 +192,9 @@ func (b *hubBench) hand(ctx context.Context) error {
 			return err
 		}
 		var took []time.Duration
-		for _, at := range []string{"hub:", inventory} {
+		for _, at := range [][]string{{"hub:"}, {inventory, "--parallel=" + strconv.Itoa(stations*parallel)}} {
 			began := time.Now()
-			if _, err := l.desk.Run(ctx, "fleet", "smoke", sshKind, at, "--parallel="+strconv.Itoa(stations*parallel)); err != nil {
+			if _, err := l.desk.Run(ctx, append([]string{"fleet", "smoke", sshKind}, at...)...); err != nil {
 				return err
 			}
 			took = append(took, time.Since(began))
