@@ -432,9 +432,14 @@ func (h *Hub) engineTime(ctx context.Context) (time.Time, error) {
 // logTo is a header of a log's piece: where it ends in the station's file.
 const logTo = "Slipway-To"
 
+// logPatience is how long a piece of a log waits for the engine. Its station sends it again.
+const logPatience = 2 * time.Second
+
 // keepLog keeps a piece of a job's log if it begins where the last one ended. It answers where the
 // next one begins.
 func (h *Hub) keepLog(ctx context.Context, who string, in job.Log) (job.Log, error) {
+	ctx, cancel := context.WithTimeout(ctx, logPatience) // else logs that wait for their stream hold up all else
+	defer cancel()
 	if len(in.Text) > maxLogBytes {
 		return job.Log{}, fmt.Errorf("a piece of a log has at most %d bytes", maxLogBytes)
 	}
