@@ -62,7 +62,7 @@ func (h *Hub) state(t *testing.T) map[string]uint64 {
 }
 
 // A stolen identity sends whatever it likes to each verb that its role may ask for. The hub answers each
-// request in one line, changes nothing, and goes on.
+// request in one line, and changes nothing.
 func TestHostileRequests(t *testing.T) {
 	admin, invite, h := newHubAnd(t)
 	station, operator := invite(job.AStation, "bench-1"), invite(job.Operator, "otto")

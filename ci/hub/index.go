@@ -272,7 +272,7 @@ func (x *index) forget(bucket string, revision uint64, seen map[string]bool) {
 	}
 }
 
-// get returns what is known of a key, and whether it is there.
+// get returns the entry of a key, and whether the key exists.
 func (x *index) get(bucket, key string) (entry, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -280,7 +280,7 @@ func (x *index) get(bucket, key string) (entry, bool) {
 	return e, known && !e.gone
 }
 
-// get returns what a key holds, and whether it is there and this hub can read it.
+// get returns the form and the entry of a key, and whether this hub can read it.
 func get[F any](x *index, bucket, key string) (f F, e entry, known bool) {
 	e, _ = x.get(bucket, key)
 	p, known := e.holds.(*F)

@@ -38,9 +38,10 @@ const spaceLag = 30 * time.Second
 func NewStream(ctx context.Context, e Engine, c jetstream.StreamConfig) (jetstream.Stream, error) {
 	c.Replicas = e.Replicas
 	began := time.Now()
-	s, err := Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) { return e.makeStream(ctx, c) })
+	attempt := func(ctx context.Context) (jetstream.Stream, error) { return e.makeStream(ctx, c) }
+	s, err := Agree(ctx, attempt)
 	for isFull(err) && e.Theirs && time.Since(began) < spaceLag && run.Sleep(ctx, time.Second) == nil {
-		s, err = Agree(ctx, func(ctx context.Context) (jetstream.Stream, error) { return e.makeStream(ctx, c) })
+		s, err = Agree(ctx, attempt)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make the stream %s: %w", c.Name, err)

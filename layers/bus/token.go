@@ -14,9 +14,6 @@ const maxToken = 800
 // Token returns a name as one token of a subject: bytes other than letters, digits, - and _ become
 // =HH. A name that is too long becomes a token of its digest. No board, person or table has such a name.
 func Token(name string) string {
-	if len(name) > maxToken {
-		return fmt.Sprintf("=long-%x", sha256.Sum256([]byte(name)))
-	}
 	var b strings.Builder
 	for _, c := range []byte(name) {
 		if isPlain(c) {
